@@ -1,0 +1,49 @@
+# Everything runs in .venv, which is made on first use and renewed when pyproject.toml or constraints.txt change.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# One stamp for what the demo needs, one for the tools of a developer on top of it.
+BASE := $(VENV)/.base
+DEV := $(VENV)/.dev
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install -q -c constraints.txt
+TORCH = $(shell sed -n '/^torch==/p' constraints.txt)
+DEMO ?= $(BIN)/impatience write examples/harbour.txt --words 40 --exact
+
+.DEFAULT_GOAL := help
+.PHONY: help demo venv lint test clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+
+demo: $(BASE) ## Write a 40-word summary of examples/harbour.txt
+	$(DEMO)
+
+venv: $(DEV) ## Make the virtual environment .venv with all developer tools
+
+lint: $(DEV) ## Check style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint ## Run every check and every test
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+clean: ## Remove .venv, caches and build outputs
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The pinned torch goes in first and alone: left to the resolver, another build of several GB may come in.
+$(BASE): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "impatience needs Python 3.11 or newer, and '$(PYTHON)' is not: try make PYTHON=python3.12 (or another)." >&2; \
+	  exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) $(TORCH)
+	$(PIP) -e .
+	@touch $@
+
+$(DEV): $(BASE)
+	$(PIP) -e ".[dev]"
+	@touch $@

@@ -1,0 +1,321 @@
+"""What length control costs: the time of ``generate`` with it against the same ``generate`` without it.
+
+Both sides hold the same weights, read the same prompt and write the same number of tokens, greedily. Neither can
+end early: the id that ends a text is set, for both, to one that the model cannot write, so the check for it stays
+and no logits processor is added. Runs come in pairs, plain and controlled back to back, the order changing from
+pair to pair, so that a machine that slows down slows both. The weights are random: how fast a dense model is does
+not depend on what it says.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from rich.table import Table
+from torch import Tensor
+
+import impatience
+from impatience.errors import OptionError
+from impatience.model import attach
+from impatience.registry import nearest
+
+PROMPT = 16
+"""Tokens of the prompt."""
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "tiny": {
+        "vocab_size": 512,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 8192,
+        "tie_word_embeddings": True,
+    },
+    "smollm2": {
+        "vocab_size": 49152,
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "max_position_embeddings": 8192,
+        "tie_word_embeddings": True,
+    },
+}
+"""Llama shapes that can be timed; ``smollm2`` is that of SmolLM2-135M."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Five numbers that say where repeated measurements lie."""
+
+    minimum: float
+    low_quartile: float
+    median: float
+    high_quartile: float
+    maximum: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        """Summarise two or more measurements."""
+        ordered = sorted(values)
+        return cls(ordered[0], *statistics.quantiles(ordered, n=4, method="inclusive"), ordered[-1])
+
+
+@dataclass(frozen=True)
+class TargetOverhead:
+    """What one target length cost, pair by pair.
+
+    Attributes:
+        target: Tokens asked for.
+        plain_tokens: Tokens the plain side wrote.
+        controlled_tokens: Tokens the controlled side wrote; always the same.
+        plain_seconds: Time of each plain run.
+        controlled_seconds: Time of the controlled run of the same pair.
+    """
+
+    target: int
+    plain_tokens: int
+    controlled_tokens: int
+    plain_seconds: tuple[float, ...]
+    controlled_seconds: tuple[float, ...]
+
+    @property
+    def ratio(self) -> Spread:
+        """Controlled over plain, of each pair."""
+        return Spread.of(with_ / without for with_, without in self._pairs())
+
+    @property
+    def plain_seconds_per_token(self) -> float:
+        """Median time of one step without control."""
+        return statistics.median(self.plain_seconds) / self.plain_tokens
+
+    @property
+    def controlled_seconds_per_token(self) -> float:
+        """Median time of one step with control."""
+        return statistics.median(self.controlled_seconds) / self.controlled_tokens
+
+    @property
+    def extra_seconds_per_token(self) -> Spread:
+        """What control adds to one step, of each pair."""
+        return Spread.of((with_ - without) / self.plain_tokens for with_, without in self._pairs())
+
+    def _pairs(self) -> Iterable[tuple[float, float]]:
+        return zip(self.controlled_seconds, self.plain_seconds, strict=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the measurements and what follows from them as plain values."""
+        return asdict(self) | {
+            "ratio": asdict(self.ratio),
+            "plain_seconds_per_token": self.plain_seconds_per_token,
+            "controlled_seconds_per_token": self.controlled_seconds_per_token,
+            "extra_seconds_per_token": asdict(self.extra_seconds_per_token),
+        }
+
+
+@dataclass(frozen=True)
+class OverheadReport:
+    """What control cost at every target.
+
+    Attributes:
+        shape: Name of the model's shape.
+        method: Name of the method.
+        batch: Rows.
+        prompt_tokens: Tokens of each row's prompt.
+        repeats: Pairs of runs at each target.
+        seed: Of the weights and the prompt.
+        parameters: How many weights the model has.
+        dtype: Of the weights.
+        targets: One entry for each target.
+        environment: Where it was measured; see ``environment``.
+    """
+
+    shape: str
+    method: str
+    batch: int
+    prompt_tokens: int
+    repeats: int
+    seed: int
+    parameters: int
+    dtype: str
+    targets: tuple[TargetOverhead, ...]
+    environment: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values that JSON can hold."""
+        return asdict(self) | {"targets": [target.to_dict() for target in self.targets]}
+
+
+def overhead(
+    shape: str = "smollm2",
+    method: str = "pre",
+    targets: tuple[int, ...] = (64, 256, 1024),
+    batch: int = 1,
+    repeats: int = 7,
+    seed: int = 0,
+) -> OverheadReport:
+    """Time controlled against plain generation.
+
+    Args:
+        shape: A name in ``SHAPES``.
+        method: A name from ``impatience methods``.
+        targets: Token counts to write.
+        batch: Rows.
+        repeats: Pairs of runs at each target, at least 2, after one of each to warm up.
+        seed: Of the weights and the prompt.
+
+    Returns:
+        The times of all runs and where they were measured. bfloat16 on a GPU if there is one, else float32.
+    """
+    if shape not in SHAPES:
+        raise OptionError(
+            f"No shape is called {shape!r}.{nearest(shape, list(SHAPES))} There are: {', '.join(SHAPES)}."
+        )
+    if repeats < 2 or batch < 1 or not targets or min(targets) < 1:
+        raise OptionError(
+            f"repeats={repeats}, batch={batch}, targets={targets}: give at least 2 repeats, 1 row and one target, each "
+            f"target at least 1."
+        )
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    plain = _build(shape, seed, device)
+    # A second set of modules around the same tensors, so that the plain side carries no hook at all.
+    shared = {id(tensor): tensor for tensor in (*plain.parameters(), *plain.buffers())}
+    controlled = attach(copy.deepcopy(plain, shared), method)
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(3, plain.config.vocab_size, (batch, PROMPT), generator=generator).to(device)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    measured = []
+    for target in targets:
+        options = inputs | {
+            "do_sample": False,
+            "max_new_tokens": target,
+            "eos_token_id": plain.config.vocab_size,  # an id that no step can choose
+        }
+
+        def run_plain(options: dict[str, Any] = options) -> Tensor:
+            return plain.generate(**options)
+
+        def run_controlled(options: dict[str, Any] = options, target: int = target) -> Tensor:
+            return controlled.generate(**options, target_tokens=target)
+
+        measured.append(_measure(target, run_plain, run_controlled, repeats, device))
+    return OverheadReport(
+        shape,
+        method,
+        batch,
+        PROMPT,
+        repeats,
+        seed,
+        sum(weight.numel() for weight in plain.parameters()),
+        str(plain.dtype).removeprefix("torch."),
+        tuple(measured),
+        environment(),
+    )
+
+
+def _build(shape: str, seed: int, device: torch.device) -> Any:
+    config = transformers.LlamaConfig(**SHAPES[shape], pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = transformers.LlamaForCausalLM(config)
+    return model.to(device, torch.bfloat16 if device.type == "cuda" else torch.float32).eval()
+
+
+def _measure(
+    target: int, plain: Callable[[], Tensor], controlled: Callable[[], Tensor], repeats: int, device: torch.device
+) -> TargetOverhead:
+    written = {run: run().shape[1] - PROMPT for run in (plain, controlled)}  # also the warm-up
+    if set(written.values()) != {target}:
+        raise RuntimeError(f"Asked for {target} tokens, the two sides wrote {list(written.values())}.")
+    seconds: dict[Callable[[], Tensor], list[float]] = {plain: [], controlled: []}
+    for pair in range(repeats):
+        for run in (plain, controlled) if pair % 2 == 0 else (controlled, plain):
+            seconds[run].append(_seconds(run, device))
+    return TargetOverhead(
+        target, written[plain], written[controlled], tuple(seconds[plain]), tuple(seconds[controlled])
+    )
+
+
+def _seconds(run: Callable[[], Tensor], device: torch.device) -> float:
+    _finish(device)
+    begin = time.perf_counter()
+    run()
+    _finish(device)
+    return time.perf_counter() - begin
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def environment() -> dict[str, Any]:
+    """Return where a measurement was made: hardware, versions and commit, as plain values."""
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "transformers": transformers.__version__,
+        "impatience": impatience.__version__,
+        "commit": _commit(),
+    }
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _commit() -> str | None:
+    """Return the commit of this file's repository, marked where files were changed since; None if it has none."""
+    here = Path(__file__).resolve()
+    answer = None
+    for command in (["ls-files", "--error-unmatch", here.name], ["describe", "--always", "--dirty", "--abbrev=40"]):
+        try:
+            done = subprocess.run(["git", *command], cwd=here.parent, capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        answer = done.stdout.strip()
+    return answer
+
+
+def render(report: OverheadReport) -> Table:
+    """Return the report as a table for the terminal."""
+    where = report.environment["gpu"] or f"{report.environment['cpu']}, {report.environment['threads']} threads"
+    table = Table(
+        title=f"{report.method} on {report.shape} ({report.parameters / 1e6:.1f}M weights, {report.dtype}), "
+        f"batch {report.batch}",
+        caption=f"median of {report.repeats} pairs, quartiles in brackets; {where}; "
+        f"torch {report.environment['torch']}, transformers {report.environment['transformers']}",
+    )
+    for heading in ("tokens", "plain ms/token", "controlled ms/token", "added µs/token", "time × plain"):
+        table.add_column(heading, justify="right")
+    for row in report.targets:
+        extra, ratio = row.extra_seconds_per_token, row.ratio
+        table.add_row(
+            str(row.target),
+            f"{row.plain_seconds_per_token * 1e3:.3f}",
+            f"{row.controlled_seconds_per_token * 1e3:.3f}",
+            f"{extra.median * 1e6:.0f} \\[{extra.low_quartile * 1e6:.0f}, {extra.high_quartile * 1e6:.0f}]",
+            f"{ratio.median:.3f} \\[{ratio.low_quartile:.3f}, {ratio.high_quartile:.3f}]",
+        )
+    return table

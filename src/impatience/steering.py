@@ -1,0 +1,175 @@
+"""How the signal reaches the decoder: progress counted on ids, turned into a signal, added by hooks.
+
+``steer`` is called before a forward pass with all ids written so far. It counts progress, lets the method turn
+progress and target into a signal, and leaves that signal where the hooks on the decoder find it. It is all
+plain tensors by then, so compiling the decoder, caching, beams and gradient checkpointing need no special care.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from impatience.errors import OptionError, UnsupportedModelError
+from impatience.families import Family
+from impatience.lengths import Unit, Vocabulary
+from impatience.methods import AttentionMethod, EmbeddingMethod, Method
+
+Conventions = Literal["paper", "authors"]
+
+
+@dataclass(frozen=True)
+class Course:
+    """Where each row of a batch is going.
+
+    Attributes:
+        target: (B,) count asked for.
+        unit: What is counted.
+        start: (B,) column of the first written id; the column before it carries progress 0.
+    """
+
+    target: Tensor
+    unit: Unit
+    start: Tensor
+
+    def repeat(self, rows: int) -> Course:
+        """Repeat each row until there are that many, as beams and returned samples do."""
+        copies = rows // self.target.shape[0]
+        target, start = (tensor.repeat_interleave(copies) for tensor in (self.target, self.start))
+        return Course(target, self.unit, start)
+
+
+class Steering(nn.Module):
+    """One method at work in one decoder.
+
+    Args:
+        model: The Hugging Face model itself, without wrappers.
+        family: Where its decoder is.
+        method: What the decoder is told.
+        vocabulary: Counts progress.
+        conventions: See ``attach``.
+        amplitude: Factor for the signal; None works it out from the method's strength.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        family: Family,
+        method: Method,
+        vocabulary: Vocabulary,
+        conventions: Conventions = "paper",
+        amplitude: float | None = None,
+    ) -> None:
+        super().__init__()
+        _refuse_what_cannot_work(model, family, method, conventions)
+        self.family, self.method, self.vocabulary, self.conventions = family, method, vocabulary, conventions
+        self.width = family.width(model)
+        method.check(self.width)
+        self.amplitude = method.amplitude(family.embedding_rms(model)) if amplitude is None else amplitude
+        self.projections = nn.ModuleDict()
+        self._signal: Tensor | None = None
+        self._place: tuple[Tensor, Tensor] | None = None
+        self._handles = list(self._hooks(model))
+
+    def _hooks(self, model: Any) -> Iterator[Any]:
+        decoder, layers = self.family.decoder_of(model), self.family.layers_of(model)
+        if isinstance(self.method, AttentionMethod):
+            attention = self.family.reader.of(layers[-1])
+            hook = functools.partial(self._at_attention, model.config)
+            yield attention.register_forward_pre_hook(hook, with_kwargs=True)
+        elif isinstance(self.method, EmbeddingMethod) and self.method.layers is None:
+            hook = functools.partial(self._at_input, self.family.scale(model.config))
+            yield decoder.register_forward_pre_hook(hook, with_kwargs=True)
+        elif isinstance(self.method, EmbeddingMethod):
+            for index in range(len(layers)) if self.method.layers == "all" else self.method.layers or ():
+                if index >= len(layers):
+                    raise OptionError(f"layers has {index}, but this decoder's layers are 0 to {len(layers) - 1}.")
+                projection = nn.Linear(self.width, self.width, bias=False, device=model.device)
+                nn.init.zeros_(projection.weight)
+                self.projections[str(index)] = projection
+                yield layers[index].register_forward_pre_hook(functools.partial(self._at_layer, projection))
+        if self.conventions == "authors" and self.family.positions:
+            positions = decoder.get_submodule(self.family.positions)
+            yield positions.register_forward_hook(lambda module, args, output: 2 * output)  # noqa: ARG005
+
+    @property
+    def attached(self) -> bool:
+        """Whether anything of the model is changed at all."""
+        return bool(self._handles)
+
+    @property
+    def asked_again(self) -> bool:
+        """Whether gradient checkpointing would run our hooks once more, in the backward pass."""
+        return self.training and (bool(self.projections) or self._place is not None)
+
+    def detach(self) -> None:
+        """Take every hook off the model."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def steer(self, course: Course, ids: Tensor, columns: int, *, noisy: bool = False) -> None:
+        """Leave the signal for the last columns of (B, T) ids where the hooks find it."""
+        self.stop()
+        if self.amplitude == 0 or not self.attached:
+            return
+        course = course.repeat(ids.shape[0])
+        column, target = torch.arange(ids.shape[1], device=ids.device), course.target.float()[:, None]
+        if self.conventions == "authors":
+            progress, target = column.float().expand(ids.shape), (target - 1).clamp(min=1)
+        else:
+            progress = self.vocabulary.progress(ids, column >= course.start[:, None], course.unit)
+        progress = torch.minimum(progress, target)[:, -columns:]
+        if noisy:
+            progress = self.method.noisy(progress, target, self.width)
+        if isinstance(self.method, EmbeddingMethod):
+            told = (column >= course.start[:, None] - 1)[:, -columns:, None]
+            self._signal = self.method.embedding(progress, target, self.width) * (told * self.amplitude)
+        else:
+            self._place = progress, target
+
+    def stop(self) -> None:
+        """Let the next forward pass go unsteered."""
+        self._signal = self._place = None
+
+    def _at_input(self, scale: float, decoder: Any, args: Any, kwargs: Any) -> Any:
+        if self._signal is None:
+            return None
+        ids = args[0] if args else kwargs.get("input_ids")
+        embeds = kwargs.get("inputs_embeds")
+        embeds = decoder.get_input_embeddings()(ids) if embeds is None else embeds
+        kwargs = {**kwargs, "inputs_embeds": embeds + (self._signal / scale).to(embeds)}
+        return ((None, *args[1:]), kwargs) if args else (args, {**kwargs, "input_ids": None})
+
+    def _at_layer(self, projection: nn.Linear, layer: nn.Module, args: Any) -> Any:
+        del layer
+        if self._signal is None:
+            return None
+        hidden, *rest = args
+        return hidden + projection(self._signal.to(projection.weight.dtype)).to(hidden), *rest
+
+    def _at_attention(self, config: Any, attention: nn.Module, args: Any, kwargs: Any) -> Any:
+        if self._place is None or not isinstance(self.method, AttentionMethod):
+            return None
+        reader = self.family.reader
+        with torch.no_grad():
+            scores, readable = reader.scores(attention, args, kwargs, config)
+            bias = self.amplitude * self.method.bias(scores.float(), readable, *self._place)
+        return args, {**kwargs, reader.mask: reader.add(bias.to(scores), kwargs.get(reader.mask))}
+
+
+def _refuse_what_cannot_work(model: Any, family: Family, method: Method, conventions: str) -> None:
+    if conventions not in ("paper", "authors"):
+        raise OptionError(f"conventions={conventions!r}: give 'paper' or 'authors'.")
+    if conventions == "authors" and not family.encoder_decoder:
+        raise OptionError("conventions='authors' is about encoder-decoders; leave it out for this model.")
+    if isinstance(method, AttentionMethod) and not family.encoder_decoder:
+        raise UnsupportedModelError(
+            f"{type(method).__name__.lower()} works in cross-attention, which {model.config.model_type!r} "
+            f"models do not have. Use it with an encoder-decoder, or choose pre, rpe or lrpe here."
+        )

@@ -1,0 +1,183 @@
+"""Length-controlled models as files: safetensors and JSON, nothing pickled, no remote code.
+
+A folder holds what the base model saves (or its PEFT adapter), ``impatience.json`` with the method and its
+options, and ``impatience.safetensors`` where the method has weights of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+import impatience
+from impatience.errors import ModelFilesError, OptionError
+from impatience.methods import METHODS
+from impatience.steering import Conventions, Steering
+
+SETTINGS, WEIGHTS = "impatience.json", "impatience.safetensors"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a folder says about length control.
+
+    Attributes:
+        method: Registry name.
+        options: The method's options.
+        conventions: ``"paper"`` or ``"authors"``.
+        amplitude: Factor of the signal, or None to work it out from the method's strength.
+        tokenizer: The tokenizer that was saved with it, if any.
+        tensors: The method's own weights.
+    """
+
+    method: str
+    options: dict[str, Any]
+    conventions: Conventions
+    amplitude: float | None
+    tokenizer: Any = None
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+
+def save_parts(folder: str | Path, base_model: Any, steering: Steering, tokenizer: Any, **kwargs: Any) -> None:
+    """Write a base model, the settings of its steering, and a tokenizer if there is one, to a folder."""
+    folder = Path(folder)
+    names = [name for name in METHODS if METHODS[name] is type(steering.method)]
+    if not names:
+        raise OptionError(
+            f"{type(steering.method).__name__} has no name, so it could not be found again on loading. Register it: "
+            f"impatience.methods.METHODS.register(name, {type(steering.method).__name__})."
+        )
+    base_model.save_pretrained(folder, **kwargs)
+    settings = {
+        "format": 1,
+        "impatience": impatience.__version__,
+        "method": names[0],
+        "options": steering.method.options(),
+        "conventions": steering.conventions,
+        "amplitude": steering.amplitude,
+        "tokenizer": tokenizer is not None,
+    }
+    (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    if tensors := steering.state_dict():
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
+
+
+def load_parts(name: str | Path, base_model: Any, **kwargs: Any) -> tuple[Any, Saved]:
+    """Read a base model and what is known of its steering.
+
+    Raises:
+        ModelFilesError: If the folder or hub name holds no length-controlled model, or one this version cannot read.
+    """
+    if kwargs.pop("trust_remote_code", False):
+        raise OptionError("trust_remote_code is not supported: no code is ever loaded with a model.")
+    path = _file(name, SETTINGS)
+    if path is None:
+        return _load_authors(name, **kwargs)
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        wanted = {key: settings[key] for key in ("method", "options", "conventions", "amplitude")}
+        tokenizer, form = settings["tokenizer"], settings["format"]
+    except (ValueError, KeyError) as error:
+        raise ModelFilesError(f"{path} is damaged ({error!r}). Save the model again, or fetch it anew.") from error
+    if form != 1:
+        raise ModelFilesError(f"{path} has format {form}, this version reads 1. Update impatience.")
+    from transformers import AutoTokenizer
+
+    weights = _file(name, WEIGHTS)
+    saved = Saved(
+        **wanted,
+        tokenizer=AutoTokenizer.from_pretrained(name) if tokenizer else None,
+        tensors=load_file(weights) if weights else {},
+    )
+    return _load_adapted(name, base_model, **kwargs), saved
+
+
+def is_length_controlled(name: str | Path) -> bool:
+    """Tell whether a folder or hub name holds a model that ``save_pretrained`` wrote."""
+    return _file(name, SETTINGS) is not None
+
+
+def load_base(name: str | Path, **kwargs: Any) -> tuple[Any, Any]:
+    """Load a plain Hugging Face model and its tokenizer."""
+    from transformers import AutoTokenizer
+
+    return _auto(name, **kwargs), AutoTokenizer.from_pretrained(name)
+
+
+def _load_adapted(name: str | Path, base_model: Any, **kwargs: Any) -> Any:
+    """Load the base model, and the PEFT adapter on it if that is what the folder holds."""
+    if _file(name, "adapter_config.json") is None:
+        return base_model if base_model is not None else _auto(name, **kwargs)
+    from peft import PeftConfig, PeftModel
+
+    if base_model is None:
+        base_model = _auto(PeftConfig.from_pretrained(str(name)).base_model_name_or_path, **kwargs)
+    return PeftModel.from_pretrained(base_model, str(name), is_trainable=False)
+
+
+def _auto(name: str | Path, **kwargs: Any) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    config = AutoConfig.from_pretrained(name)
+    auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    return auto.from_pretrained(name, config=config, use_safetensors=True, **kwargs)
+
+
+def _load_authors(name: str | Path, **kwargs: Any) -> tuple[Any, Saved]:
+    """Load a checkpoint of the paper's authors: BART's weights under the model type ``prebart``."""
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    settings, _ = BartConfig.get_config_dict(name)
+    if settings.get("model_type") != "prebart":
+        raise ModelFilesError(
+            f"{name} has no {SETTINGS}, so it is not a length-controlled model. Load it with transformers and give it "
+            f"a target with impatience.attach(model, 'pre', tokenizer=tokenizer)."
+        )
+    config = BartConfig.from_dict({**settings, "model_type": "bart", "architectures": None})
+    base = BartForConditionalGeneration.from_pretrained(name, config=config, use_safetensors=True, **kwargs)
+    return base, Saved("pre", {"strength": "raw"}, "authors", None)
+
+
+def _file(name: str | Path, file: str) -> Path | None:
+    """Find a file in a folder or, for a hub name, in the cache or on the hub; None if it is not there."""
+    folder = Path(name)
+    if folder.is_dir():
+        return folder / file if (folder / file).is_file() else None
+    from transformers.utils import cached_file
+
+    found = cached_file(str(name), file, _raise_exceptions_for_missing_entries=False)
+    return Path(found) if found else None
+
+
+def keep_tied_once(model: nn.Module) -> None:
+    """Make ``state_dict`` hold a shared parameter once, as safetensors demands, and ``load_state_dict`` take that."""
+    model.register_state_dict_post_hook(_leave_out_tied)
+    model.register_load_state_dict_pre_hook(_put_back_tied)
+
+
+def _tied(module: nn.Module) -> dict[str, str]:
+    """Map each further name of a shared parameter to the first."""
+    first: dict[int, str] = {}
+    return {
+        name: first[id(parameter)]
+        for name, parameter in module.named_parameters(remove_duplicate=False)
+        if first.setdefault(id(parameter), name) != name
+    }
+
+
+def _leave_out_tied(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+    for name in _tied(module):
+        state.pop(prefix + name, None)
+
+
+def _put_back_tied(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    for name, kept in _tied(module).items():
+        if prefix + kept in state:
+            state.setdefault(prefix + name, state[prefix + kept])
