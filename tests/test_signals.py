@@ -65,7 +65,7 @@ def test_laam_boosts_the_best_of_the_source_by_what_remains() -> None:
         for h in range(3):
             for t in range(4):
                 remaining = int(target[b, 0] - progress[b, t])
-                best = sorted((s for s in range(last)), key=lambda s: -scores[b, h, t, s].item())[:remaining]  # noqa: B023
+                best = sorted((s for s in range(last)), key=lambda s: -scores[b, h, t, s].item())[:remaining]
                 expected = [math.log(remaining) if s in best else 0.0 for s in range(6)]
                 assert bias[b, h, t].tolist() == pytest.approx(expected, abs=1e-6)
 
@@ -127,9 +127,7 @@ def test_an_unknown_option_names_the_nearest() -> None:
         METHODS["pre"].from_options(strenght=1)
 
 
-@pytest.mark.parametrize(
-    ("noise", "expected"), [("paper", 2 / 64 * 200), ("step", 0.25), (3.0, 3.0), (0, 0.0)]
-)
+@pytest.mark.parametrize(("noise", "expected"), [("paper", 2 / 64 * 200), ("step", 0.25), (3.0, 3.0), (0, 0.0)])
 def test_noise_has_the_size_it_says_and_stays_inside(noise: object, expected: float) -> None:
     torch.manual_seed(0)
     method = METHODS["pre"].from_options(noise=noise)

@@ -13,7 +13,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from impatience.errors import TargetError, TokenizerError
 from impatience.landing import Lander, Landing
-from impatience.lengths import Target, Unit, Vocabulary
+from impatience.lengths import Target, Unit, Vocabulary, open_character
 
 Landed = Literal["natural", "forced", "missed"]
 
@@ -188,11 +188,15 @@ class Call:
         """Return how many ids of a text stay, and how it ended."""
         stop, unit, held = self._stop(ids), self.target.unit, self.landing is not Landing.NATURAL
         text, step = ids[begin:stop], (len(ids) - 1 if stop is None else stop) - self.first
-        if self.landing is Landing.AT_MOST and unit in (Unit.TOKENS, Unit.CHARACTERS):
-            text = _drop_cut_word(text, choices[step], self.vocabulary)
-        while (length := self.vocabulary.count(text, unit)) > goal and held:
+        if self.landing is Landing.AT_MOST and self.vocabulary.tokenizer is not None:
+            text = _drop_cut_character(text, self.vocabulary)
+            if unit in (Unit.TOKENS, Unit.CHARACTERS):
+                text = _drop_cut_word(text, choices[step], self.vocabulary)
+        length = ended = self.vocabulary.count(text, unit)
+        while held and length > goal:
             text = text[:-1]
-        on_target = length <= goal if self.landing is Landing.AT_MOST else length == goal
+            length = self.vocabulary.count(text, unit)
+        on_target = length <= goal if self.landing is Landing.AT_MOST else ended == goal
         barred = self.landing is Landing.EXACT and any(i in self.trace.eos for i in choices[:step])
         landed: Landed = "natural"
         if stop is None or not on_target:
@@ -203,9 +207,16 @@ class Call:
         return len(text), LengthReport(length, goal, unit, landed, probability)
 
 
+def _drop_cut_character(ids: list[int], vocabulary: Vocabulary) -> list[int]:
+    """Leave out the pieces of a character that was begun and not finished."""
+    while ids and open_character(b"".join(vocabulary.pieces[i] for i in ids[-4:])):
+        ids = ids[:-1]
+    return ids
+
+
 def _drop_cut_word(ids: list[int], choice: int, vocabulary: Vocabulary) -> list[int]:
     """Leave out the last word if the model's own choice was to carry it on, unless it is the only one."""
-    if vocabulary.tokenizer is None or not ids:
+    if not ids:
         return ids
     wanted = vocabulary.pieces[choice].decode("utf-8", "replace")[:1]
     in_word = wanted.isalnum() and unicodedata.east_asian_width(wanted) not in "WF"

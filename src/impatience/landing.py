@@ -13,7 +13,6 @@ start another word than finish this one ends here, in greedy search, in sampling
 
 from __future__ import annotations
 
-import codecs
 from enum import StrEnum
 
 import torch
@@ -21,7 +20,7 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 from impatience.errors import OptionError
-from impatience.lengths import Target, Unit, Vocabulary, decode, ends_sentence, measure
+from impatience.lengths import Target, Unit, Vocabulary, decode, ends_sentence, measure, open_character
 
 
 class Landing(StrEnum):
@@ -79,6 +78,8 @@ class Lander(LogitsProcessor):  # type: ignore[misc]
         }
         fits, may_end = rules[self.unit](input_ids, written, target)
         if self.unit is not Unit.TOKENS:
+            table = self.vocabulary.tables(input_ids.device)
+            fits &= table.opens | (written & ~table.special[input_ids]).any(1, keepdim=True)
             self._finish_characters(input_ids, start, fits, may_end)
         return self._divert(scores, fits, may_end)
 
@@ -97,9 +98,10 @@ class Lander(LogitsProcessor):  # type: ignore[misc]
         fits = (added <= left[:, None]) & ~table.special & ~(done[:, None] & table.spaced)
         if not self.exact:
             return fits, torch.ones_like(done)
-        steps = self.last - ids.shape[1] - 1  # one is kept for EOS
-        hurry = (left > 0) & (left >= steps)
-        return fits & ~(hurry[:, None] & (added < 1)), done
+        steps = self.last - ids.shape[1] - 4  # the others are for EOS, and to finish a character
+        hurry = (left >= steps)[:, None]
+        helps = table.fragment | ((added >= 1) & ~table.unfinished)
+        return fits & (helps | ~hurry), done
 
     def _characters(self, ids: Tensor, written: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         table = self.vocabulary.tables(ids.device)
@@ -122,16 +124,16 @@ class Lander(LogitsProcessor):  # type: ignore[misc]
         return fits, done if self.exact else torch.ones_like(done)
 
     def _finish_characters(self, ids: Tensor, start: Tensor, fits: Tensor, may_end: Tensor) -> None:
-        """Let no text end inside a character, nor one begin where no character stands open."""
+        """Let no piece break a character, and no exact text end inside one."""
         table = self.vocabulary.tables(ids.device)
         if not table.fragment.any():
             return
         tails = ids[:, -4:].tolist()
         for row, begin in enumerate(start.tolist()):
             tail = tails[row][max(0, begin - (ids.shape[1] - len(tails[row]))) :]
-            opened = _open_character(b"".join(self.vocabulary.pieces[i] for i in tail))
+            opened = open_character(b"".join(self.vocabulary.pieces[i] for i in tail))
             fits[row] &= self._completing(opened, ids.device)
-            may_end[row] &= not opened
+            may_end[row] &= not (opened and self.exact)
 
     def _completing(self, opened: bytes, device: torch.device) -> Tensor:
         """Return the (V,) ids that may follow an unfinished character; white space is never made of pieces."""
@@ -162,22 +164,21 @@ class Lander(LogitsProcessor):  # type: ignore[misc]
         return torch.where(decided, scores, landed)
 
 
-def _open_character(tail: bytes) -> bytes:
-    """Return the bytes of a character that has begun but not ended."""
-    for size in range(1, min(3, len(tail)) + 1):
-        lead = tail[-size]
-        if lead & 0xC0 == 0xC0:
-            needed = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-            return tail[-size:] if size < needed else b""
-    return b""
-
-
 def _continues(opened: bytes, piece: bytes) -> bool:
     """Tell whether a piece carries an unfinished character on validly, without completing white space."""
-    decoder = codecs.getincrementaldecoder("utf-8")("strict")
+    together = opened + piece
+    rest = open_character(together)
+    whole, completions = together[: len(together) - len(rest)], (rest + b"\x80" * 3, rest + b"\xbf" * 3)
+    if rest and not any(_reads_as_one(completion) for completion in completions):
+        return False
     try:
-        decoder.decode(opened)
-        text = decoder.decode(piece)
+        text = whole.decode("utf-8", "strict")
     except UnicodeDecodeError:
         return False
     return not (opened and text[:1].isspace())
+
+
+def _reads_as_one(character: bytes) -> bool:
+    """Tell whether bytes begin with one valid character of more than one byte."""
+    size = 2 if character[0] < 0xE0 else 3 if character[0] < 0xF0 else 4
+    return "\ufffd" not in character[:size].decode("utf-8", "replace")

@@ -108,7 +108,7 @@ def split_sentences(text: str) -> list[str]:
 def ends_sentence(text: str) -> bool:
     """Tell whether a text stops where the splitter would let a new sentence begin."""
     text = text.strip()
-    return bool(_SENTENCE_END.search(text)) and split_sentences(f"{text} Next.")[-1] == "Next."
+    return bool(_SENTENCE_END.search(text)) and split_sentences(f"{text} Smith.")[-1] == "Smith."
 
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:
@@ -133,6 +133,8 @@ class Tables:
         trail: White space it ends with, in characters.
         sentence_end: Ends with a full stop or its like.
         fragment: Begins inside a character that an earlier token must have begun.
+        unfinished: Ends inside a character that a later token must end.
+        opens: Reads the same at the very beginning of a text (a WordPiece continuation does not).
     """
 
     special: Tensor
@@ -146,6 +148,8 @@ class Tables:
     trail: Tensor
     sentence_end: Tensor
     fragment: Tensor
+    unfinished: Tensor
+    opens: Tensor
 
     def to(self, device: torch.device) -> Tables:
         """Copy every table to a device."""
@@ -197,16 +201,20 @@ class Vocabulary:
         """The UTF-8 bytes each id adds to a text that has already begun; empty for special ids."""
         tokenizer = self.require_tokenizer(Unit.WORDS)
         known = min(self.size, len(tokenizer))
-        anchor = tokenizer.encode("a", add_special_tokens=False)
-        options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
-        begun = len(tokenizer.decode(anchor, **options))
-        texts = tokenizer.batch_decode([[*anchor, i] for i in range(known)], **options)
+        texts = self._decode_each(tokenizer.encode("a", add_special_tokens=False))
         special, names = set(self.special_ids), tokenizer.convert_ids_to_tokens(list(range(known)))
         pieces = [
-            b"" if i in special else _piece_bytes(text[begun:], name)
+            b"" if i in special else _piece_bytes(text, name)
             for i, (text, name) in enumerate(zip(texts, names, strict=True))
         ]
         return pieces + [b""] * (self.size - known)
+
+    def _decode_each(self, before: list[int]) -> list[str]:
+        """Return what each id adds to the text of some ids before it."""
+        options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+        known = min(self.size, len(self.tokenizer))
+        begun = len(self.tokenizer.decode(before, **options)) if before else 0
+        return [text[begun:] for text in self.tokenizer.batch_decode([[*before, i] for i in range(known)], **options)]
 
     def tables(self, device: torch.device) -> Tables:
         """Return the tables on a device; they are built once."""
@@ -220,6 +228,7 @@ class Vocabulary:
     def _build(self) -> Tables:
         texts = [piece.decode("utf-8", "replace") for piece in self.pieces]
         stripped = [text.strip() for text in texts]
+        alone = self._decode_each([]) + [""] * self.size
 
         def flags(values: Iterable[bool]) -> Tensor:
             return torch.tensor(list(values), dtype=torch.bool)
@@ -239,6 +248,8 @@ class Vocabulary:
             trail=counts(len(text) - len(text.rstrip()) if text.strip() else 0 for text in texts),
             sentence_end=flags(bool(_SENTENCE_END.search(text)) for text in texts),
             fragment=flags(bool(piece) and piece[0] & 0xC0 == 0x80 for piece in self.pieces),
+            unfinished=flags(bool(open_character(piece)) for piece in self.pieces),
+            opens=flags(text == first.strip() for text, first in zip(stripped, alone, strict=False)),
         )
 
     def count(self, ids: Sequence[int], unit: Unit) -> int:
@@ -284,6 +295,16 @@ class Vocabulary:
         last = torch.where(solid, total - table.trail[ids], 0).cummax(1).values
         begun = first < _NEVER
         return torch.where(begun, last - first, 0), torch.where(begun, total - first, 0)
+
+
+def open_character(tail: bytes) -> bytes:
+    """Return the bytes at the end of a text that begin a character but do not end it."""
+    for size in range(1, min(3, len(tail)) + 1):
+        lead = tail[-size]
+        if lead & 0xC0 == 0xC0:
+            needed = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+            return tail[-size:] if size < needed else b""
+    return b""
 
 
 _NEVER = 2**40
