@@ -100,7 +100,7 @@ class Lander(LogitsProcessor):  # type: ignore[misc]
             return fits, torch.ones_like(done)
         steps = self.last - ids.shape[1] - 4  # the others are for EOS, and to finish a character
         hurry = (left >= steps)[:, None]
-        helps = table.fragment | ((added >= 1) & ~table.unfinished)
+        helps = (table.fragment | (added >= 1)) & ~table.unfinished
         return fits & (helps | ~hurry), done
 
     def _characters(self, ids: Tensor, written: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

@@ -55,7 +55,7 @@ def signal_figure(width: int = 512) -> Figure:
         if row == 0:
             axes.set_title("at five moments of a text", size=12, color=INK, loc="left", pad=18)
     _mark_ends(axes.xaxis, "first", "middle", "last")
-    axes.set_xlabel("dimension of the vector", size=11.5, color=INK)
+    axes.set_xlabel("dimension (cosine half of the vector)", size=11.5, color=INK)
     _draw_course(figure, figure.add_subplot(grid[1], label="course"), ramp, width)
     return figure
 
@@ -112,10 +112,11 @@ def similarity_figure(width: int = 512, targets: tuple[int, ...] = (40, 400)) ->
         wspace=0.1,
     )
     colors = _colormap(CALM_TO_URGENT)([row / max(1, rows - 1) for row in range(rows)])
+    lowest = 0.0
     for column, (name, method) in enumerate(methods.items()):
         maps = [_similarity(method, target, width) for target in targets]
         panels = [figure.add_subplot(grid[row, column], label=f"{name} {targets[row]}") for row in range(rows)]
-        image = [_draw_map(axes, values) for axes, values in zip(panels, maps, strict=True)][0]
+        images = [_draw_map(axes, values) for axes, values in zip(panels, maps, strict=True)]
         change = max(float((values - maps[0]).abs().max()) for values in maps)
         verdict = "no, it stays the same" if change < 0.01 else f"yes, by up to {change:.2f}"
         panels[0].set_title(name.upper(), size=13, weight="bold", color=INK, loc="left", pad=22)
@@ -129,7 +130,8 @@ def similarity_figure(width: int = 512, targets: tuple[int, ...] = (40, 400)) ->
                 axes.tick_params(length=0, pad=4)
             profile.set_yticks([0, 1], ["0", "1"], size=10.5, color=SOFT)
             profile.set_ylabel("seen from\nthe middle", size=11.5, color=INK, labelpad=10)
-    _color_bar(figure, image, panels[0])
+        lowest = min(lowest, *(float(values.min()) for values in maps))
+    _color_bar(figure, images[0], panels[0], lowest)
     return figure
 
 
@@ -185,7 +187,7 @@ def _write_with_palette(png: BytesIO, path: Path) -> None:
     """Give a PNG a palette: these figures have few colours, and it makes the file several times smaller."""
     from PIL import Image
 
-    image = Image.open(png).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    image = Image.open(png).convert("RGB").quantize(192, dither=Image.Dither.NONE)
     image.save(path, format="PNG", dpi=(DPI, DPI), optimize=True)
 
 
@@ -240,8 +242,10 @@ def _hide_frame(axes: Any) -> None:
     axes.tick_params(length=0, pad=4)
 
 
-def _color_bar(figure: Figure, image: Any, axes: Any) -> None:
+def _color_bar(figure: Figure, image: Any, axes: Any, lowest: float = -1.0) -> None:
+    """Draw the scale beside a panel, from the lowest value there is."""
     box = axes.get_position()
     bar = figure.colorbar(image, cax=figure.add_axes((box.x1 + 0.018, box.y0, 0.013, box.height)), ticks=[-1, 0, 1])
+    bar.ax.set_ylim(lowest, 1)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, pad=4, labelsize=10.5, labelcolor=SOFT)
