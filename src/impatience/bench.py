@@ -127,11 +127,10 @@ class OverheadReport:
         batch: Rows.
         prompt_tokens: Tokens of each row's prompt.
         repeats: Pairs of runs at each target.
-        seed: Of the weights and the prompt.
         parameters: How many weights the model has.
         dtype: Of the weights.
         targets: One entry for each target.
-        environment: Where it was measured; see ``environment``.
+        environment: Where it was measured, see ``environment``, and the seed.
     """
 
     shape: str
@@ -139,7 +138,6 @@ class OverheadReport:
     batch: int
     prompt_tokens: int
     repeats: int
-    seed: int
     parameters: int
     dtype: str
     targets: tuple[TargetOverhead, ...]
@@ -172,9 +170,7 @@ def overhead(
         The times of all runs and where they were measured. bfloat16 on a GPU if there is one, else float32.
     """
     if shape not in SHAPES:
-        raise OptionError(
-            f"No shape is called {shape!r}.{nearest(shape, list(SHAPES))} There are: {', '.join(SHAPES)}."
-        )
+        raise OptionError(f"shape={shape!r}: give one of {', '.join(SHAPES)}.{nearest(shape, list(SHAPES))}")
     if repeats < 2 or batch < 1 or not targets or min(targets) < 1:
         raise OptionError(
             f"repeats={repeats}, batch={batch}, targets={targets}: give at least 2 repeats, 1 row and one target, each "
@@ -201,11 +197,10 @@ def overhead(
         batch,
         PROMPT,
         repeats,
-        seed,
         sum(weight.numel() for weight in plain.parameters()),
         str(plain.dtype).removeprefix("torch."),
         tuple(measured),
-        environment(),
+        environment() | {"seed": seed},
     )
 
 
@@ -234,16 +229,12 @@ def _measure(
 
 
 def _seconds(run: Callable[[], Tensor], device: torch.device) -> float:
-    _finish(device)
+    wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    wait()
     begin = time.perf_counter()
     run()
-    _finish(device)
+    wait()
     return time.perf_counter() - begin
-
-
-def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def environment() -> dict[str, Any]:
@@ -272,14 +263,12 @@ def _cpu() -> str:
 def _commit() -> str | None:
     """Return the commit of this file's repository, marked where files were changed since; None if it has none."""
     here = Path(__file__).resolve()
-    answer = None
-    for command in (["ls-files", "--error-unmatch", here.name], ["describe", "--always", "--dirty", "--abbrev=40"]):
-        try:
-            done = subprocess.run(["git", *command], cwd=here.parent, capture_output=True, text=True, check=True)
-        except (OSError, subprocess.CalledProcessError):
-            return None
-        answer = done.stdout.strip()
-    return answer
+    run = partial(subprocess.run, cwd=here.parent, capture_output=True, text=True, check=True)
+    try:
+        run(["git", "ls-files", "--error-unmatch", here.name])  # else it lies in somebody else's repository
+        return str(run(["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]).stdout).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def render(report: OverheadReport) -> Table:

@@ -7,9 +7,10 @@ A length is counted on what a person receives: the decoded text without special 
     characters   ``len(text)``
     sentences    as the library *sentencex* splits them
 
-*Progress* is the same count on what has been written so far. It is a pure function of the ids, computed
-by gathering from per-token tables and summing, so it does not matter whether those ids came from a
-greedy search, a sampled one, a beam, a cache or an earlier call. Shape letters: B rows, T steps, V ids.
+*Progress* is the same count on what has been written so far (in sentences: sentence ends, without the splitter's
+knowledge of abbreviations). It is a pure function of the ids, computed by gathering from per-token tables and
+summing, so it does not matter whether those ids came from a greedy search, a sampled one, a beam, a cache or an
+earlier call. Shape letters: B rows, T steps, V ids.
 """
 
 from __future__ import annotations
@@ -132,6 +133,7 @@ class Tables:
         lead: White space it begins with, in characters.
         trail: White space it ends with, in characters.
         sentence_end: Ends with a full stop or its like.
+        carries_on: Begins with a letter or digit, so that a full stop before it ended no sentence ("3.5").
         fragment: Begins inside a character that an earlier token must have begun.
         unfinished: Ends inside a character that a later token must end.
         opens: Reads the same at the very beginning of a text (a WordPiece continuation does not).
@@ -147,6 +149,7 @@ class Tables:
     lead: Tensor
     trail: Tensor
     sentence_end: Tensor
+    carries_on: Tensor
     fragment: Tensor
     unfinished: Tensor
     opens: Tensor
@@ -201,7 +204,9 @@ class Vocabulary:
         """The UTF-8 bytes each id adds to a text that has already begun; empty for special ids."""
         tokenizer = self.require_tokenizer(Unit.WORDS)
         known = min(self.size, len(tokenizer))
-        texts = self._decode_each(tokenizer.encode("a", add_special_tokens=False))
+        anchor = tokenizer.encode("a", add_special_tokens=False)
+        begun, after = len(self._text(anchor)), len(self._text(anchor + anchor)) - len(self._text(anchor))
+        texts = [text[begun : len(text) - after] for text in self._texts([*anchor, i, *anchor] for i in range(known))]
         special, names = set(self.special_ids), tokenizer.convert_ids_to_tokens(list(range(known)))
         pieces = [
             b"" if i in special else _piece_bytes(text, name)
@@ -209,12 +214,14 @@ class Vocabulary:
         ]
         return pieces + [b""] * (self.size - known)
 
-    def _decode_each(self, before: list[int]) -> list[str]:
-        """Return what each id adds to the text of some ids before it."""
-        options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
-        known = min(self.size, len(self.tokenizer))
-        begun = len(self.tokenizer.decode(before, **options)) if before else 0
-        return [text[begun:] for text in self.tokenizer.batch_decode([[*before, i] for i in range(known)], **options)]
+    def _texts(self, rows: Iterable[list[int]]) -> list[str]:
+        texts: list[str] = self.tokenizer.batch_decode(
+            list(rows), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return texts
+
+    def _text(self, ids: list[int]) -> str:
+        return self._texts([ids])[0]
 
     def tables(self, device: torch.device) -> Tables:
         """Return the tables on a device; they are built once."""
@@ -228,7 +235,8 @@ class Vocabulary:
     def _build(self) -> Tables:
         texts = [piece.decode("utf-8", "replace") for piece in self.pieces]
         stripped = [text.strip() for text in texts]
-        alone = self._decode_each([]) + [""] * self.size
+        known = min(self.size, len(self.tokenizer))
+        alone = self._texts([i] for i in range(known)) + [""] * (self.size - known)
 
         def flags(values: Iterable[bool]) -> Tensor:
             return torch.tensor(list(values), dtype=torch.bool)
@@ -247,9 +255,10 @@ class Vocabulary:
             lead=counts(len(text) - len(text.lstrip()) for text in texts),
             trail=counts(len(text) - len(text.rstrip()) if text.strip() else 0 for text in texts),
             sentence_end=flags(bool(_SENTENCE_END.search(text)) for text in texts),
+            carries_on=flags(text[:1].isascii() and text[:1].isalnum() for text in texts),
             fragment=flags(bool(piece) and piece[0] & 0xC0 == 0x80 for piece in self.pieces),
             unfinished=flags(bool(open_character(piece)) for piece in self.pieces),
-            opens=flags(text == first.strip() for text, first in zip(stripped, alone, strict=False)),
+            opens=flags(text == first.strip() for text, first in zip(stripped, alone, strict=True)),
         )
 
     def count(self, ids: Sequence[int], unit: Unit) -> int:
@@ -273,12 +282,23 @@ class Vocabulary:
         if unit is Unit.TOKENS:
             return (written & ~self.special(ids.device)[ids]).cumsum(1).float()
         table = self.tables(ids.device)
-        if unit is Unit.SENTENCES:
-            return (written & table.sentence_end[ids]).cumsum(1).float()
         if unit is Unit.CHARACTERS:
             return self.span(ids, written)[0].float()
-        joined = table.head[ids] & _previous(table.tail[ids] & written)
-        return ((table.words[ids] - joined.long()) * written).cumsum(1).float()
+        if unit is Unit.WORDS:
+            joined = table.head[ids] & self._inside(ids, written)
+            return ((table.words[ids] - joined.long()) * written).cumsum(1).float()
+        ends = written & table.sentence_end[ids]
+        ends &= ~_previous(ends)
+        undone = _previous(ends) & table.carries_on[ids]
+        return (ends.long() - undone.long()).cumsum(1).float()
+
+    def _inside(self, ids: Tensor, written: Tensor) -> Tensor:
+        """Tell, before each (B, T) step, whether the text so far stops in a word, special tokens passed over."""
+        table = self.tables(ids.device)
+        columns = torch.arange(ids.shape[1], device=ids.device)
+        latest = torch.where(written & ~table.special[ids], columns, -1).cummax(1).values
+        tail = table.tail[ids.gather(1, latest.clamp(min=0))] & (latest >= 0)
+        return _previous(tail)
 
     def span(self, ids: Tensor, written: Tensor) -> tuple[Tensor, Tensor]:
         """Count characters after each step, from the first that is not white space.

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+from impatience import bench
+from impatience.errors import OptionError
+from impatience.methods import METHODS, AttentionMethod
+
+TARGETS = (3, 5)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def minute_shape() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(bench.SHAPES, "minute", (32, 16, 16, 1, 2, 1))
+        yield
+
+
+@pytest.fixture(scope="module")
+def report() -> bench.OverheadReport:
+    return bench.overhead("minute", "pre", TARGETS, batch=2, repeats=2, seed=3)
+
+
+def test_both_sides_write_what_was_asked_for(report: bench.OverheadReport) -> None:
+    assert [row.target for row in report.targets] == list(TARGETS)
+    for row in report.targets:
+        assert row.plain_tokens == row.controlled_tokens == row.target
+        assert len(row.plain_seconds) == len(row.controlled_seconds) == report.repeats == 2
+
+
+def test_figures_are_finite_and_in_order(report: bench.OverheadReport) -> None:
+    for row in report.targets:
+        assert all(second > 0 for second in (*row.plain_seconds, *row.controlled_seconds))
+        for positive in (row.ratio_of_best, row.plain_seconds_per_token, row.controlled_seconds_per_token):
+            assert 0 < positive < math.inf
+        assert row.ratio.minimum > 0
+        for spread in (row.ratio, row.extra_seconds_per_token):
+            numbers = [spread.minimum, spread.low_quartile, spread.median, spread.high_quartile, spread.maximum]
+            assert numbers == sorted(numbers)
+            assert all(map(math.isfinite, numbers))
+
+
+def test_spread_of_known_numbers() -> None:
+    assert bench.Spread.of([5, 1, 4, 2, 3]) == bench.Spread(1, 2, 3, 4, 5)
+    row = bench.TargetOverhead(10, 10, 10, (1.0, 2.0, 4.0), (2.0, 2.0, 6.0))
+    assert row.ratio == bench.Spread(1.0, 1.25, 1.5, 1.75, 2.0)
+    assert row.ratio_of_best == 2.0
+    assert row.plain_seconds_per_token == 0.2
+    assert row.extra_seconds_per_token.median == 0.1
+
+
+def test_json_keeps_all_of_it(report: bench.OverheadReport) -> None:
+    saved = json.loads(json.dumps(report.to_dict()))
+    assert saved["shape"] == "minute"
+    assert saved["batch"] == 2
+    assert saved["parameters"] > 0
+    assert saved["dtype"] in ("float32", "bfloat16")
+    assert saved["environment"]["seed"] == 3
+    assert [row["target"] for row in saved["targets"]] == list(TARGETS)
+    assert saved["targets"][0]["ratio"]["median"] == report.targets[0].ratio.median
+    assert len(saved["targets"][0]["plain_seconds"]) == 2
+
+
+def test_environment_names_hardware_versions_and_commit() -> None:
+    found = bench.environment()
+    assert json.loads(json.dumps(found)) == found
+    for name in ("cpu", "cores", "threads", "system", "python", "torch", "transformers", "impatience"):
+        assert found[name], name
+    assert found["commit"] is None or re.fullmatch(r"[0-9a-f]{40}(-dirty)?", found["commit"])
+
+
+def test_no_git_means_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*args: object, **kwargs: object) -> None:
+        raise FileNotFoundError("git")
+
+    monkeypatch.setattr(subprocess, "run", missing)
+    assert bench.environment()["commit"] is None
+
+
+def test_table_has_a_line_for_each_target(report: bench.OverheadReport) -> None:
+    console = Console(width=140, file=io.StringIO())
+    console.print(bench.render(report))
+    text = console.file.getvalue()
+    assert "pre on minute" in text
+    for row in report.targets:
+        line = next(line for line in text.splitlines() if re.match(rf"\W+{row.target}\s", line))
+        assert f"{row.ratio.median:.3f} [{row.ratio.low_quartile:.3f}, {row.ratio.high_quartile:.3f}]" in line
+
+
+@pytest.mark.parametrize("method", [n for n, kind in METHODS.items() if not issubclass(kind, AttentionMethod)])
+def test_any_method_for_this_kind_of_model_can_be_timed(method: str) -> None:
+    assert bench.overhead("minute", method, (2,), repeats=2).targets[0].controlled_tokens == 2
+
+
+def test_weights_are_shared_and_the_plain_side_has_no_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    attached, seen = [], []
+    real = bench.attach
+    monkeypatch.setattr(bench, "attach", lambda model, method: attached.append(real(model, method)) or attached[0])
+    build = bench._build
+    monkeypatch.setattr(bench, "_build", lambda *args: seen.append(build(*args)) or seen[0])
+    bench.overhead("minute", targets=(2,), repeats=2)
+    base = attached[0].base_model
+    assert base is not seen[0]
+    assert base.lm_head.weight is seen[0].lm_head.weight
+    for mine, its in zip(base.parameters(), seen[0].parameters(), strict=True):
+        assert mine is its
+    assert base.model._forward_pre_hooks
+    assert not seen[0].model._forward_pre_hooks
+
+
+def test_weights_are_those_of_smollm2() -> None:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = dict(zip(bench._SIZES, bench.SHAPES["smollm2"], strict=True))
+    with torch.device("meta"):
+        model = LlamaForCausalLM(LlamaConfig(**sizes, tie_word_embeddings=True))
+    assert sum(weight.numel() for weight in model.parameters()) == 134_515_008
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shape": "smolm2"}, "Did you mean 'smollm2'"),
+        ({"repeats": 1}, "at least 2 repeats"),
+        ({"batch": 0}, "1 row"),
+        ({"targets": ()}, "one target"),
+        ({"targets": (4, 0)}, "at least 1"),
+    ],
+)
+def test_what_cannot_be_timed_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        bench.overhead(**{"shape": "minute", "targets": (2,)} | options)
