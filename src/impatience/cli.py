@@ -130,3 +130,45 @@ def models() -> None:
     for packaged in PACKAGED.values():
         state = "cached" if cache_folder(packaged).is_dir() else f"{packaged.download_mb} MB to fetch"
         typer.echo(f"{packaged.name} ({packaged.licence}, {state})")
+
+
+@bench.command()
+def overhead(
+    shape: Annotated[str, typer.Option(help="'tiny', or 'smollm2': a 135M Llama.")] = "smollm2",
+    method: Annotated[str, typer.Option(help="The method to time.")] = "pre",
+    targets: Annotated[str, typer.Option(help="Target lengths in tokens, separated by commas.")] = "64,256,1024",
+    batch: Annotated[int, typer.Option(help="Rows written at once.")] = 1,
+    repeats: Annotated[int, typer.Option(help="Pairs of runs for each target.")] = 7,
+    seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Also write the report as JSON to this file.")] = None,
+) -> None:
+    """Time controlled against plain generate of the same model."""
+    import json
+
+    from rich.console import Console
+
+    from impatience import bench as benches
+
+    lengths = tuple(_whole_number(part, "--targets") for part in targets.split(","))
+    report = benches.overhead(shape, method, targets=lengths, batch=batch, repeats=repeats, seed=seed)
+    Console().print(benches.render(report))
+    if out is not None:
+        out.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+
+def _whole_number(text: str, name: str) -> int:
+    if not text.strip().isdigit():
+        raise OptionError(f"{name} has {text!r}: give whole numbers separated by commas, e.g. 64,256.")
+    return int(text)
+
+
+@plot.command()
+def signal(
+    folder: Annotated[Path, typer.Option(help="Where to write signal.png and similarity.png.")] = Path("."),
+    width: Annotated[int, typer.Option(help="Width D of the model.")] = 512,
+) -> None:
+    """Draw the impatience signal, and how alike each method's signal is to itself along a text."""
+    from impatience import plots
+
+    for name, figure in (("signal", plots.signal_figure(width)), ("similarity", plots.similarity_figure(width))):
+        typer.echo(plots.save(figure, folder / f"{name}.png"))

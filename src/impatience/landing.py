@@ -5,7 +5,8 @@
     natural   the model does; it is steered, never forced
     exact     EOS is barred before the target and due at it. Words: no new word starts once the last has, its
               remaining pieces may finish. Characters: only pieces that fit.
-    at_most   the model may end earlier, but never goes over; a word that the limit would cut is left out
+    at_most   the model may end earlier, once it has begun, but never goes over; a word that the limit would cut is
+              left out
 
 What may not follow is not simply struck out: its probability goes to EOS, so that a model which would rather
 start another word than finish this one ends here, in greedy search, in sampling and in beams alike.
@@ -77,9 +78,10 @@ class Lander(LogitsProcessor):  # type: ignore[misc]
             Unit.SENTENCES: self._sentences,
         }
         fits, may_end = rules[self.unit](input_ids, written, target)
+        begun = (written & ~self.vocabulary.special(input_ids.device)[input_ids]).any(1)
+        may_end &= begun
         if self.unit is not Unit.TOKENS:
-            table = self.vocabulary.tables(input_ids.device)
-            fits &= table.opens | (written & ~table.special[input_ids]).any(1, keepdim=True)
+            fits &= begun[:, None] | self.vocabulary.tables(input_ids.device).opens
             self._finish_characters(input_ids, start, fits, may_end)
         return self._divert(scores, fits, may_end)
 
