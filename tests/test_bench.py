@@ -39,10 +39,11 @@ def test_both_sides_write_what_was_asked_for(report: bench.OverheadReport) -> No
 def test_figures_are_finite_and_in_order(report: bench.OverheadReport) -> None:
     for row in report.targets:
         assert all(second > 0 for second in (*row.plain_seconds, *row.controlled_seconds))
-        for positive in (row.ratio_of_best, row.plain_seconds_per_token, row.controlled_seconds_per_token):
+        for positive in (row.plain_seconds_per_token, row.controlled_seconds_per_token):
             assert 0 < positive < math.inf
         assert row.ratio.minimum > 0
-        for spread in (row.ratio, row.extra_seconds_per_token):
+        assert row.cpu_ratio.minimum > 0
+        for spread in (row.ratio, row.cpu_ratio, row.extra_seconds_per_token):
             numbers = [spread.minimum, spread.low_quartile, spread.median, spread.high_quartile, spread.maximum]
             assert numbers == sorted(numbers)
             assert all(map(math.isfinite, numbers))
@@ -50,9 +51,9 @@ def test_figures_are_finite_and_in_order(report: bench.OverheadReport) -> None:
 
 def test_spread_of_known_numbers() -> None:
     assert bench.Spread.of([5, 1, 4, 2, 3]) == bench.Spread(1, 2, 3, 4, 5)
-    row = bench.TargetOverhead(10, 10, 10, (1.0, 2.0, 4.0), (2.0, 2.0, 6.0))
+    row = bench.TargetOverhead(10, 10, 10, (1.0, 2.0, 4.0), (2.0, 2.0, 6.0), (1.0, 1.0, 2.0), (1.0, 1.0, 3.0))
     assert row.ratio == bench.Spread(1.0, 1.25, 1.5, 1.75, 2.0)
-    assert row.ratio_of_best == 2.0
+    assert row.cpu_ratio == bench.Spread(1.0, 1.0, 1.0, 1.25, 1.5)
     assert row.plain_seconds_per_token == 0.2
     assert row.extra_seconds_per_token.median == 0.1
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from impatience import LengthControlled, attach
-from impatience.families import FAMILIES, Family, family_of
+from impatience.families import FAMILIES, Family
 from impatience.methods import METHODS, AttentionMethod, EmbeddingMethod
 from toys import BOS, tiny_model
 
@@ -18,6 +18,10 @@ EVERY_TYPE = [kind for family in FAMILIES.values() for kind in family.model_type
 ONE_A_FAMILY = [family.model_types[0] for family in FAMILIES.values()]
 TARGETS = [6, 11]
 WIDTH = 9  # columns of the source or prompt
+
+
+def family_of(kind: str) -> Family:
+    return next(family for family in FAMILIES.values() if kind in family.model_types)
 
 
 def works(method: str, kind: str) -> bool:

@@ -166,9 +166,12 @@ def test_the_last_word_may_finish() -> None:
     assert text == "Extraordinary"
 
 
-def test_at_most_leaves_out_a_word_it_would_cut() -> None:
+def test_at_most_goes_back_to_a_sentence_end_or_a_whole_word() -> None:
     text, report = scripted(TEXT, target_characters=42, landing="at_most")
-    assert text == "The ferry leaves at seven. Nobody could"
+    assert text == "The ferry leaves at seven."
+    assert (report.length, report.landed) == (26, "forced")
+    text, report = scripted("Nobody in the village could remember", target_characters=31, landing="at_most")
+    assert text == "Nobody in the village could"
     assert report.landed == "forced"
 
 

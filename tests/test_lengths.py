@@ -141,17 +141,17 @@ def test_batch_order_and_padding_do_not_matter(seed: int) -> None:
 @pytest.mark.parametrize("bad", [0, -3, 2.5, math.nan, True, "ten", [5, 0], torch.tensor([3.5, 2.0])])
 def test_targets_that_cannot_be_asked_for(bad: object) -> None:
     with pytest.raises(TargetError, match="whole number of at least 1"):
-        Target.parse(2, {Unit.WORDS: bad})
+        Target.parse(2, words=bad)
 
 
 def test_targets_are_one_number_or_one_a_row_of_one_unit() -> None:
-    assert Target.parse(2, {Unit.WORDS: 7}) == Target(Unit.WORDS, (7, 7))
-    assert Target.parse(2, {Unit.TOKENS: torch.tensor([3, 4])}) == Target(Unit.TOKENS, (3, 4))
-    assert Target.parse(2, {Unit.TOKENS: None}) is None
+    assert Target.parse(2, words=7) == Target(Unit.WORDS, (7, 7))
+    assert Target.parse(2, torch.tensor([3, 4])) == Target(Unit.TOKENS, (3, 4))
+    assert Target.parse(2) is None
     with pytest.raises(TargetError, match="3 numbers for 2 rows"):
-        Target.parse(2, {Unit.WORDS: [1, 2, 3]})
+        Target.parse(2, words=[1, 2, 3])
     with pytest.raises(TargetError, match="target_tokens and target_words"):
-        Target.parse(2, {Unit.TOKENS: 4, Unit.WORDS: 4})
+        Target.parse(2, tokens=4, words=4)
 
 
 def test_units_but_tokens_need_the_tokenizer() -> None:

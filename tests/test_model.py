@@ -98,6 +98,12 @@ def test_unknown_names_and_models() -> None:
         attach(tiny_model("llama"), "prre")
     with pytest.raises(UnsupportedModelError, match=r"model_types=\('opt',\)"):
         attach(tiny_model("opt"), "pre")
+    with pytest.raises(UnsupportedModelError, match="not a loaded model"):
+        attach("gpt2", "pre")
+    with pytest.raises(OptionError, match="attached already"):
+        attach(attach(tiny_model("llama"), "pre"), "rpe")
+    with pytest.raises(OptionError, match="give a name with options"):
+        attach(tiny_model("llama"), EmbeddingMethod)  # type: ignore[arg-type]
     with pytest.raises(UnsupportedModelError, match="cross-attention"):
         attach(tiny_model("llama"), "laam")
     with pytest.raises(OptionError, match="landing='soft'"):

@@ -9,23 +9,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from impatience.version import __version__
+
 if TYPE_CHECKING:
     from impatience.generation import LengthReport
     from impatience.lengths import Unit
     from impatience.model import LengthControlled, attach
-    from impatience.writer import Writer, load
+    from impatience.writer import Result, Writer, load
 
-__version__ = "0.1.0"
 
 _HOME = {
     "attach": "impatience.model",
     "LengthControlled": "impatience.model",
     "LengthReport": "impatience.generation",
+    "Result": "impatience.writer",
     "Unit": "impatience.lengths",
     "Writer": "impatience.writer",
     "load": "impatience.writer",
 }
-__all__ = ["LengthControlled", "LengthReport", "Unit", "Writer", "__version__", "attach", "load"]
+__all__ = ["LengthControlled", "LengthReport", "Result", "Unit", "Writer", "__version__", "attach", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -63,7 +63,14 @@ def write(
     """Summarise a text to a length."""
     if exact and at_most:
         raise OptionError("--exact and --at-most: choose one.")
+    asked = {"--words": words, "--chars": chars, "--sentences": sentences, "--tokens": tokens}
+    given = {name: value for name, value in asked.items() if value is not None}
+    if len(given) != 1:
+        raise OptionError(f"Give the length once, with one of {', '.join(asked)}; got {', '.join(given) or 'none'}.")
+    if min(given.values()) < 1:
+        raise OptionError(f"{next(iter(given))} {min(given.values())}: a length is a whole number of at least 1.")
     source = _read(file)
+    _hush()
     from impatience.writer import load
 
     result = load(model, quiet=quiet).write(
@@ -76,7 +83,8 @@ def write(
     )
     typer.echo(result.text)
     if not quiet:
-        typer.echo(f"\n{result.length} {result.unit} of {result.target} asked for. {_LANDED[result.landed]}", err=True)
+        unit = result.unit if result.length != 1 else result.unit[:-1]
+        typer.echo(f"\n{result.length} {unit} of {result.target} asked for. {_LANDED[result.landed]}", err=True)
 
 
 _LANDED = {
@@ -87,14 +95,22 @@ _LANDED = {
 
 
 def _read(file: str) -> str:
-    if file == "-":
-        return sys.stdin.read()
     try:
-        return Path(file).read_text(encoding="utf-8")
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise SourceError(f"There is no file {file!r}. Name a text file, or - for standard input.") from None
     except (UnicodeDecodeError, IsADirectoryError):
         raise SourceError(f"{file!r} is not a text file in UTF-8. Convert it to plain text first.") from None
+    if not text.strip():
+        raise SourceError(f"{file!r} is empty: there is nothing to summarise.")
+    return text
+
+
+def _hush() -> None:
+    """Keep the libraries' own progress bars off the terminal."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
 
 
 @app.command()
@@ -102,33 +118,33 @@ def methods() -> None:
     """List the length control methods and their options."""
     from dataclasses import fields
 
-    from impatience.methods import METHODS
+    from impatience.methods import METHODS, Method
 
+    shared = {field.name for field in fields(Method)}
     for name, method in METHODS.items():
-        summary = (sys.modules[method.__module__].__doc__ or "").splitlines()[0]
+        summary = (sys.modules[method.__module__].__doc__ or method.__name__).splitlines()[0]
         typer.echo(f"{name:6} {summary}")
     typer.echo("\nOptions of attach(model, method, …) and of recipes:")
-    for name, method in METHODS.items():
-        for field in fields(method):
-            common = field.name in {item.name for item in fields(method.__mro__[1])}
-            if not common or name == next(iter(METHODS)):
-                typer.echo(
-                    f"  {'' if common else name + ': '}{field.name} = {field.default!r}: {field.metadata['help']}"
-                )
+    options = [("", field) for field in fields(Method)]
+    options += [
+        (f"{n}: ", field) for n, method in METHODS.items() for field in fields(method) if field.name not in shared
+    ]
+    for owner, field in options:
+        typer.echo(f"  {owner}{field.name} = {field.default!r}: {field.metadata.get('help', '')}")
 
 
 @app.command()
 def models() -> None:
     """List the model families, and the models that are fetched by name."""
     from impatience.families import FAMILIES
-    from impatience.sources import PACKAGED, cache_folder
+    from impatience.sources import PACKAGED, is_cached
 
     for name, family in FAMILIES.items():
         kind = "encoder-decoder" if family.encoder_decoder else "decoder-only"
         typer.echo(f"{name:9} {kind:16} {', '.join(family.model_types)}")
     typer.echo("\nFetched by name:")
     for packaged in PACKAGED.values():
-        state = "cached" if cache_folder(packaged).is_dir() else f"{packaged.download_mb} MB to fetch"
+        state = "cached" if is_cached(packaged) else f"{packaged.download_mb} MB to fetch"
         typer.echo(f"{packaged.name} ({packaged.licence}, {state})")
 
 

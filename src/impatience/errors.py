@@ -7,9 +7,11 @@ Each message says what was given, what is accepted, and what to do. The tree:
     ├── OptionError         an option that a method, family or command does not take
     ├── TargetError         a length that cannot be asked for
     ├── SourceError         an input text that cannot be used
+    ├── DataError           a data set, file or row that cannot be used
     ├── TokenizerError      a tokenizer that is missing, or has no end-of-sequence token
     ├── UnsupportedModelError   a model that no family declares, or a method cannot steer
-    └── ModelFilesError     saved or downloaded files that are missing, damaged or unsafe
+    ├── ModelFilesError     saved or downloaded files that are missing, damaged or unsafe
+    └── RunError            a run folder that cannot be started, continued or written
 """
 
 
@@ -37,6 +39,10 @@ class SourceError(ImpatienceError, ValueError):
     """An input text that cannot be used."""
 
 
+class DataError(ImpatienceError, ValueError):
+    """A data set, a file of one, or a row of it that cannot be used."""
+
+
 class TokenizerError(ImpatienceError, ValueError):
     """A tokenizer that is missing or lacks what length control needs."""
 
@@ -47,3 +53,7 @@ class UnsupportedModelError(ImpatienceError, TypeError):
 
 class ModelFilesError(ImpatienceError, OSError):
     """Files of a model that are missing, damaged or unsafe to load."""
+
+
+class RunError(ImpatienceError, OSError):
+    """A run folder that cannot be started, continued or written."""

@@ -13,7 +13,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from impatience.errors import TargetError, TokenizerError
 from impatience.landing import Lander, Landing
-from impatience.lengths import Target, Unit, Vocabulary, open_character
+from impatience.lengths import Target, Unit, Vocabulary, decode, ends_sentence, open_character
 
 Landed = Literal["natural", "forced", "missed"]
 
@@ -188,10 +188,8 @@ class Call:
         """Return how many ids of a text stay, and how it ended."""
         stop, unit, held = self._stop(ids), self.target.unit, self.landing is not Landing.NATURAL
         text, step = ids[begin:stop], (len(ids) - 1 if stop is None else stop) - self.first
-        if self.landing is Landing.AT_MOST and self.vocabulary.tokenizer is not None:
-            text = _drop_cut_character(text, self.vocabulary)
-            if unit in (Unit.TOKENS, Unit.CHARACTERS):
-                text = _drop_cut_word(text, choices[step], self.vocabulary)
+        if self.landing is Landing.AT_MOST and choices[step] not in self.trace.eos:
+            text = _back_to_an_end(text, choices[step], self.vocabulary)
         length = ended = self.vocabulary.count(text, unit)
         while held and length > goal:
             text = text[:-1]
@@ -205,6 +203,23 @@ class Call:
             landed = "forced"
         probability = 0.0 if stop is None else round(probabilities[step], 6)
         return len(text), LengthReport(length, goal, unit, landed, probability)
+
+
+def _back_to_an_end(ids: list[int], choice: int, vocabulary: Vocabulary) -> list[int]:
+    """Leave out what a limit cut off: a sentence if half of the text or more stays, else a word or character.
+
+    Args:
+        ids: A text that its model would have carried on.
+        choice: What it would have written next.
+        vocabulary: Counts and decodes; without a tokenizer nothing is left out.
+    """
+    if vocabulary.tokenizer is None:
+        return ids
+    table = vocabulary.tables(torch.device("cpu"))
+    for stop in range(len(ids), len(ids) // 2, -1):
+        if table.sentence_end[ids[stop - 1]] and ends_sentence(decode(vocabulary.tokenizer, ids[:stop])):
+            return ids[:stop]
+    return _drop_cut_word(_drop_cut_character(ids, vocabulary), choice, vocabulary)
 
 
 def _drop_cut_character(ids: list[int], vocabulary: Vocabulary) -> list[int]:

@@ -5,8 +5,8 @@
     natural   the model does; it is steered, never forced
     exact     EOS is barred before the target and due at it. Words: no new word starts once the last has, its
               remaining pieces may finish. Characters: only pieces that fit.
-    at_most   the model may end earlier, once it has begun, but never goes over; a word that the limit would cut is
-              left out
+    at_most   the model may end earlier, once it has begun, but never goes over. A text that the limit cuts goes back
+              to its last sentence end, if that keeps half of it or more, else to its last whole word.
 
 What may not follow is not simply struck out: its probability goes to EOS, so that a model which would rather
 start another word than finish this one ends here, in greedy search, in sampling and in beams alike.

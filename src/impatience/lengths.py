@@ -53,12 +53,17 @@ class Target:
     values: tuple[int, ...]
 
     @classmethod
-    def parse(cls, rows: int, asked: dict[Unit, Any]) -> Target | None:
-        """Read what a caller asked for.
+    def parse(
+        cls, rows: int, tokens: Any = None, words: Any = None, characters: Any = None, sentences: Any = None
+    ) -> Target | None:
+        """Read what a caller asked for: for each unit None, one number, or one number per row (a list or a tensor).
 
         Args:
             rows: Number of rows in the batch.
-            asked: For each unit None, one number, or one number per row (a list or a tensor).
+            tokens: Length in tokens.
+            words: Length in words.
+            characters: Length in characters.
+            sentences: Length in sentences.
 
         Returns:
             The target, or None when nothing was asked for.
@@ -67,7 +72,8 @@ class Target:
             TargetError: If two units are asked for, a number is not a whole number of at least 1, or
                 there are neither 1 nor ``rows`` numbers.
         """
-        given = {unit: value for unit, value in asked.items() if value is not None}
+        asked = zip(Unit, (tokens, words, characters, sentences), strict=True)
+        given = {unit: value for unit, value in asked if value is not None}
         if not given:
             return None
         if len(given) > 1:

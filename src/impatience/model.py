@@ -7,6 +7,7 @@ steps; ``generate`` steers before each step, in ``prepare_inputs_for_generation`
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
@@ -22,6 +23,8 @@ from impatience.lengths import Target, Unit, Vocabulary
 from impatience.methods import METHODS, Method
 from impatience.steering import Conventions, Course, Steering
 from impatience.storage import keep_tied_once, load_parts, save_parts
+
+log = logging.getLogger(__name__)
 
 
 def attach(
@@ -45,12 +48,14 @@ def attach(
     Returns:
         The wrapped model. The base model is not copied; ``detach`` gives it back as it was.
     """
+    if any(isinstance(model, LengthControlled) for model in (base_model, unwrap(base_model))):
+        raise OptionError("This model is attached already. Detach it first: model = model.detach().")
     if isinstance(method, str):
         if conventions == "authors":
             options.setdefault("strength", "raw")
         method = METHODS[method].from_options(**options)
-    elif options:
-        raise OptionError(f"{method!r} has its options already; leave out {', '.join(options)}.")
+    elif options or not isinstance(method, Method):
+        raise OptionError(f"method={method!r}: give a name with options, or a Method that has its options already.")
     return LengthControlled(base_model, method, tokenizer=tokenizer, conventions=conventions)
 
 
@@ -68,13 +73,11 @@ class LengthControlled(nn.Module):
     ) -> None:
         super().__init__()
         inner = unwrap(base_model)
-        self.base_model, self.tokenizer, self.family = (
-            base_model,
-            tokenizer,
-            family_of(inner.config.model_type),
-        )
+        self.base_model, self.tokenizer = base_model, tokenizer
+        self.family = family_of(inner)
         self.vocabulary = Vocabulary(inner.config.vocab_size, self.family.special_ids(inner), tokenizer)
         self.steering = Steering(inner, self.family, method, self.vocabulary, conventions, amplitude)
+        self.taught = False
         keep_tied_once(self)
         self.train(base_model.training)
 
@@ -102,6 +105,7 @@ class LengthControlled(nn.Module):
         target_characters: Any = None,
         target_sentences: Any = None,
         prompt_lengths: Any = None,
+        compute_loss: bool = True,
         **kwargs: Any,
     ) -> Any:
         """Run the base model with the signal on every written step.
@@ -116,6 +120,7 @@ class LengthControlled(nn.Module):
             target_characters: Target in characters.
             target_sentences: Target in sentences.
             prompt_lengths: For decoder-only models, prompt tokens of each row, padding not counted.
+            compute_loss: False keeps the labels from the base model: they only say what is written, and how much.
             **kwargs: What else the base model takes.
 
         Returns:
@@ -124,45 +129,19 @@ class LengthControlled(nn.Module):
         ids = kwargs.get("decoder_input_ids") if self.family.encoder_decoder else input_ids
         if ids is None and labels is not None and self.family.encoder_decoder:
             ids = torch.cat([torch.zeros_like(labels[:, :1]), labels[:, :-1].clamp(min=0)], dim=1)
-        asked = _by_unit(target_tokens, target_words, target_characters, target_sentences)
+        self.taught |= self.training
         if self.steering.attached:
             if ids is None:
                 raise SourceError("Pass input_ids, and labels or decoder_input_ids: progress is counted on ids.")
-            target = Target.parse(ids.shape[0], asked)
-            if target is None and labels is None:
-                raise TargetError("Pass labels, or one of target_tokens, target_words, target_characters, …")
-            course = self._course(ids, target, attention_mask, labels, prompt_lengths)
+            target = Target.parse(ids.shape[0], target_tokens, target_words, target_characters, target_sentences)
+            course = self.steering.course(ids, target, attention_mask, labels, prompt_lengths)
             self.steering.steer(course, ids, ids.shape[1], noisy=self.training)
         try:
+            labels = labels if compute_loss else None
             return self.base_model(input_ids=input_ids, attention_mask=attention_mask, labels=labels, **kwargs)
         finally:
             if not self.steering.asked_again:
                 self.steering.stop()
-
-    def _course(
-        self,
-        ids: Tensor,
-        target: Target | None,
-        attention_mask: Tensor | None,
-        labels: Tensor | None,
-        prompt_lengths: Any,
-    ) -> Course:
-        rows, device = ids.shape[0], ids.device
-        if self.family.encoder_decoder:
-            start = torch.ones(rows, dtype=torch.long, device=device)
-        elif prompt_lengths is not None:
-            padding = 0 if attention_mask is None else attention_mask.long().argmax(1)
-            start = padding + torch.as_tensor(prompt_lengths, device=device).expand(rows)
-        elif labels is not None:
-            start = (labels != -100).long().argmax(1)
-        else:
-            raise SourceError("Pass labels or prompt_lengths, so that it is known where the prompt ends.")
-        if target is None:
-            assert labels is not None
-            written = (labels != -100) & ~self.vocabulary.special(device)[labels.clamp(min=0)]
-            counts = (written if self.steering.conventions == "paper" else labels != -100).sum(1)
-            return Course(counts.clamp(min=1), Unit.TOKENS, start)
-        return Course(torch.tensor(target.values, device=device), target.unit, start)
 
     @torch.no_grad()
     def generate(
@@ -186,7 +165,7 @@ class LengthControlled(nn.Module):
             target_words: Length in words.
             target_characters: Length in characters.
             target_sentences: Length in sentences.
-            landing: ``"natural"``, ``"exact"`` or ``"at_most"``; see ``impatience.generation``.
+            landing: ``"natural"``, ``"exact"`` or ``"at_most"``; see ``impatience.landing``.
             return_report: Also return a ``LengthReport`` for each text.
             prompt_lengths: For decoder-only models that resume a text: prompt tokens of each row, padding not
                 counted; what follows them counts as written.
@@ -198,8 +177,9 @@ class LengthControlled(nn.Module):
         mode, inner = Landing.parse(landing), unwrap(self.base_model)
         ids = inputs if inputs is not None else kwargs.pop("input_ids", None)
         self._check_source(ids, kwargs.get("attention_mask"))
-        asked = _by_unit(target_tokens, target_words, target_characters, target_sentences)
-        target = Target.parse(ids.shape[0], asked)
+        target = Target.parse(ids.shape[0], target_tokens, target_words, target_characters, target_sentences)
+        if not self.taught and self.steering.audible:
+            log.warning("This model has not been trained with its signal yet: expect nonsense until it is.")
         if target is None:
             raise TargetError("generate needs a target: target_tokens, target_words, target_characters or …_sentences.")
         if target.unit is not Unit.TOKENS:
@@ -210,7 +190,7 @@ class LengthControlled(nn.Module):
         mask = kwargs.get("attention_mask")
         if prompt_lengths is None:
             prompt_lengths = first if mask is None else mask.sum(1)
-        course = self._course(ids, target, mask, None, prompt_lengths)
+        course = self.steering.course(ids, target, mask, None, prompt_lengths)
         room = self.family.room(inner)
         call = Call(target, mode, course.start, first, None if room is None else room - first, self.vocabulary)
         kwargs = call.prepare(inner.generation_config, kwargs, report=return_report)
@@ -273,8 +253,5 @@ class LengthControlled(nn.Module):
             amplitude=saved.amplitude,
         )
         model.steering.load_state_dict(saved.tensors)
+        model.taught = True
         return model
-
-
-def _by_unit(tokens: Any, words: Any, characters: Any, sentences: Any) -> dict[Unit, Any]:
-    return dict(zip(Unit, (tokens, words, characters, sentences), strict=True))

@@ -3,12 +3,13 @@
 A registry is a package in which every file is one thing: its file name is its registry name, and the
 file assigns it to one well-known constant (``METHOD``, ``FAMILY``, …). Nothing is imported until it is
 asked for. Other distributions add theirs by an entry point in the group ``impatience.<package>``; a
-name that is already taken is refused, never replaced.
+name that is already taken is refused, never replaced, and one that is left out is logged.
 """
 
 from __future__ import annotations
 
 import difflib
+import logging
 import pkgutil
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -19,6 +20,7 @@ from typing import Any, Generic, TypeVar
 from impatience.errors import OptionError, UnknownNameError
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 def nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
@@ -49,20 +51,19 @@ class Registry(Mapping[str, T], Generic[T]):
             stem: f"{self.package}.{stem}" for stem in sorted(stems) if stem != "base" and stem[0] != "_"
         }
         for point in entry_points(group=self.package):
-            self._refuse_taken(point.name, sources, point.value)
-            sources[point.name] = point
+            if point.name in sources:
+                log.warning("The entry point %s is left out: %s", point.value, self._taken(point.name, sources))
+            else:
+                sources[point.name] = point
         return sources
 
-    def _refuse_taken(self, name: str, taken: Mapping[str, object], by: object) -> None:
-        if name in taken:
-            raise OptionError(
-                f"{by!r} wants to be the {self.what} {name!r}, but {taken[name]!r} already is. "
-                f"Give it another name; names are never replaced."
-            )
+    def _taken(self, name: str, taken: Mapping[str, object]) -> str:
+        return f"the {self.what} {name!r} is {taken[name]!r} already, and names are never replaced. Choose another."
 
     def register(self, name: str, thing: T) -> None:
         """Add one thing for this process, e.g. from a notebook."""
-        self._refuse_taken(name, self._sources, thing)
+        if name in self._sources:
+            raise OptionError(f"{thing!r} cannot be registered: {self._taken(name, self._sources)}")
         self._sources[name] = thing
         self._loaded[name] = thing
 

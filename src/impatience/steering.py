@@ -15,9 +15,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from impatience.errors import OptionError, UnsupportedModelError
+from impatience.errors import OptionError, SourceError, TargetError, UnsupportedModelError
 from impatience.families import Family
-from impatience.lengths import Unit, Vocabulary
+from impatience.lengths import Target, Unit, Vocabulary
 from impatience.methods import AttentionMethod, EmbeddingMethod, Method
 
 Conventions = Literal["paper", "authors"]
@@ -103,6 +103,11 @@ class Steering(nn.Module):
         return bool(self._handles)
 
     @property
+    def audible(self) -> bool:
+        """Whether the signal changes what the model says before anything is trained."""
+        return self.attached and self.amplitude != 0 and not self.projections
+
+    @property
     def asked_again(self) -> bool:
         """Whether gradient checkpointing would run our hooks once more, in the backward pass."""
         return self.training and (bool(self.projections) or self._place is not None)
@@ -112,6 +117,40 @@ class Steering(nn.Module):
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+    def course(
+        self,
+        ids: Tensor,
+        target: Target | None,
+        attention_mask: Tensor | None,
+        labels: Tensor | None,
+        prompt_lengths: Any,
+    ) -> Course:
+        """Work out where a batch is going: its targets, or those of its labels, and where writing begins.
+
+        Raises:
+            TargetError: If there are neither targets nor labels.
+            SourceError: If nothing says where the prompt of a decoder-only model ends.
+        """
+        rows, device = ids.shape[0], ids.device
+        if target is None and labels is None:
+            raise TargetError("Pass labels, or one of target_tokens, target_words, target_characters, …")
+        if self.family.encoder_decoder:
+            start = torch.ones(rows, dtype=torch.long, device=device)
+        elif prompt_lengths is not None:
+            padding = 0 if attention_mask is None else attention_mask.long().argmax(1)
+            start = padding + torch.as_tensor(prompt_lengths, device=device).expand(rows)
+        elif labels is not None:
+            start = (labels != -100).long().argmax(1)
+        else:
+            raise SourceError("Pass labels or prompt_lengths, so that it is known where the prompt ends.")
+        if target is not None:
+            return Course(torch.tensor(target.values, device=device), target.unit, start)
+        assert labels is not None
+        counted = labels != -100
+        if self.conventions == "paper":
+            counted &= ~self.vocabulary.special(device)[labels.clamp(min=0)]
+        return Course(counted.sum(1).clamp(min=1), Unit.TOKENS, start)
 
     def steer(self, course: Course, ids: Tensor, columns: int, *, noisy: bool = False) -> None:
         """Leave the signal for the last columns of (B, T) ids where the hooks find it."""

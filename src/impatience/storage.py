@@ -14,10 +14,10 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-import impatience
 from impatience.errors import ModelFilesError, OptionError
 from impatience.methods import METHODS
 from impatience.steering import Conventions, Steering
+from impatience.version import __version__
 
 SETTINGS, WEIGHTS = "impatience.json", "impatience.safetensors"
 
@@ -46,8 +46,8 @@ class Saved:
 def save_parts(folder: str | Path, base_model: Any, steering: Steering, tokenizer: Any, **kwargs: Any) -> None:
     """Write a base model, the settings of its steering, and a tokenizer if there is one, to a folder."""
     folder = Path(folder)
-    names = [name for name in METHODS if METHODS[name] is type(steering.method)]
-    if not names:
+    method = next((name for name in METHODS if METHODS[name] is type(steering.method)), None)
+    if method is None:
         raise OptionError(
             f"{type(steering.method).__name__} has no name, so it could not be found again on loading. Register it: "
             f"impatience.methods.METHODS.register(name, {type(steering.method).__name__})."
@@ -55,8 +55,8 @@ def save_parts(folder: str | Path, base_model: Any, steering: Steering, tokenize
     base_model.save_pretrained(folder, **kwargs)
     settings = {
         "format": 1,
-        "impatience": impatience.__version__,
-        "method": names[0],
+        "impatience": __version__,
+        "method": method,
         "options": steering.method.options(),
         "conventions": steering.conventions,
         "amplitude": steering.amplitude,

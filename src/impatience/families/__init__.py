@@ -1,5 +1,9 @@
 """Model families, one file each: where the decoder is and how it takes its input."""
 
+from typing import Any
+
+from torch import nn
+
 from impatience.errors import UnsupportedModelError
 from impatience.families.base import CrossAttention, Family, unwrap
 from impatience.registry import Registry, nearest
@@ -7,22 +11,29 @@ from impatience.registry import Registry, nearest
 FAMILIES: Registry[Family] = Registry("impatience.families", "FAMILY", "family")
 
 
-def family_of(model_type: str) -> Family:
-    """Return the family that declares a model type, as ``config.model_type`` names it.
+def family_of(model: Any) -> Family:
+    """Return the family that declares a model's type; our own families come first.
 
     Raises:
         UnsupportedModelError: If none does; the message says what to declare.
     """
-    known = {kind: family for family in FAMILIES.values() for kind in family.model_types}
-    if model_type not in known:
+    if not isinstance(model, nn.Module):
         raise UnsupportedModelError(
-            f"No family declares the model type {model_type!r}.{nearest(model_type, known)} "
-            f"Known: {', '.join(sorted(known))}. To add it, write a file that assigns "
-            f"FAMILY = Family(model_types=({model_type!r},), decoder='path.to.decoder', layers='layers', …), see "
-            f"impatience/families/causal.py, and name it in an entry point of the group 'impatience.families', or "
-            f"call impatience.families.FAMILIES.register(name, FAMILY)."
+            f"{model!r} is not a loaded model. Load it with transformers' from_pretrained first."
         )
-    return known[model_type]
+    config: Any = model.config
+    kind: str = config.model_type
+    for family in FAMILIES.values():
+        if kind in family.model_types:
+            return family
+    known = sorted(kind for family in FAMILIES.values() for kind in family.model_types)
+    raise UnsupportedModelError(
+        f"No family declares the model type {kind!r}.{nearest(kind, known)} "
+        f"Known: {', '.join(known)}. To add it, write a file that assigns "
+        f"FAMILY = Family(model_types=({kind!r},), decoder='path.to.decoder', layers='layers', …), see "
+        f"impatience/families/causal.py, and name it in an entry point of the group 'impatience.families', or "
+        f"call impatience.families.FAMILIES.register(name, FAMILY)."
+    )
 
 
 __all__ = ["FAMILIES", "CrossAttention", "Family", "family_of", "unwrap"]

@@ -56,7 +56,7 @@ class Method:
         for name in options:
             if name not in known:
                 raise OptionError(
-                    f"{cls.__name__.lower()} has no option {name!r}.{nearest(name, known)} "
+                    f"{cls.__module__.rpartition('.')[2]} has no option {name!r}.{nearest(name, known)} "
                     f"It takes: {', '.join(known)}."
                 )
         return cls(**options)

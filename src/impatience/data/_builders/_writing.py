@@ -1,0 +1,124 @@
+"""What all builders share: cleaning, splitting and writing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import os
+import re
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from impatience.errors import DataError
+
+SPLITS = ("train", "validation", "test")
+
+
+def one_line(text: str) -> str:
+    """Turn every run of white space into one space, and strip."""
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def word_count(text: str) -> int:
+    """Count words."""
+    return len(text.split())
+
+
+def normalized(text: str) -> str:
+    """Return the words alone, in lower case, to compare texts by."""
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def split_of(name: str, buckets: int = 100) -> str:
+    """Put a document into a split by the hash of its name: five buckets are test, five validation, the rest train."""
+    bucket = int(hashlib.sha256(name.encode()).hexdigest(), 16) % buckets
+    return "test" if bucket < 5 else "validation" if bucket < 10 else "train"
+
+
+def find_files(checkout: Path, pattern: str, origin: str) -> list[Path]:
+    """Return some files of a checkout, in the order git lists them.
+
+    Args:
+        checkout: Where the repository is checked out.
+        pattern: Which files, e.g. ``"data/**/*.csv"``.
+        origin: The repository, and the commit the sets were made from.
+
+    Raises:
+        DataError: If there are none.
+    """
+    found = [
+        path
+        for path in checkout.glob(pattern)
+        if path.is_file() and not path.is_symlink() and ".git" not in path.relative_to(checkout).parts
+    ]
+    if not found:
+        raise DataError(
+            f"{checkout} is not a checkout of {origin}: it holds no {pattern}. Clone that repository first."
+        )
+    return sorted(found, key=lambda path: path.relative_to(checkout).as_posix())
+
+
+class SplitWriter:
+    """Writes records to one file a split; the files appear together, when all is written, or not at all.
+
+    Args:
+        folder: Where to.
+        stem: What the files' names begin with.
+    """
+
+    def __init__(self, folder: Path, stem: str) -> None:
+        self.folder, self.stem = folder, stem
+        self._written: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._work = Path(tempfile.mkdtemp(prefix=f".{self.stem}-", dir=self.folder))
+        self._files = {split: (self._work / split).open("w", encoding="utf-8", newline="\n") for split in SPLITS}
+        return self
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Write a record to the split that its ``meta`` names."""
+        split = record["meta"]["split"]
+        self._files[split].write(json.dumps(record, ensure_ascii=False) + "\n")
+        self._written[split] += 1
+
+    def drop(self, why: str) -> None:
+        """Count a record that is left out."""
+        self._dropped[why] += 1
+
+    def counts(self) -> dict[str, int]:
+        """Return how many records each split has, and how many were left out for which reason."""
+        dropped = {f"dropped: {why}": count for why, count in sorted(self._dropped.items())}
+        return {split: self._written[split] for split in SPLITS} | dropped
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            for file in self._files.values():
+                file.close()
+            if kind is None:
+                self._publish()
+        finally:
+            shutil.rmtree(self._work)
+
+    def _publish(self) -> None:
+        if not self._written:
+            raise DataError(f"Nothing was found for {self.stem}; left out: {dict(self._dropped) or 'nothing'}.")
+        packed = {}
+        for split in SPLITS:
+            target = self.folder / f"{self.stem}.{split}.jsonl.xz"
+            packed[target] = self._work / target.name
+            with (self._work / split).open("rb") as plain, packed[target].open("wb") as raw:
+                with lzma.open(raw, "wb", preset=9 | lzma.PRESET_EXTREME) as stream:
+                    shutil.copyfileobj(plain, stream)
+                raw.flush()
+                os.fsync(raw.fileno())
+        for target, file in packed.items():
+            os.replace(file, target)

@@ -1,0 +1,39 @@
+"""SciTLDR-A from a checkout of allenai/scitldr: abstract to TLDR, every reference its own record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from impatience.data._builders._writing import SplitWriter, find_files, one_line, word_count
+
+ORIGIN = "allenai/scitldr at 5ccad9c0"
+FILES = {"train": "train", "dev": "validation", "test": "test"}
+
+
+def build(checkout: Path, out: Path) -> dict[str, int]:
+    """Write ``scitldr.*``; references of under four words, and those that come again for a text, are left out."""
+    seen: set[tuple[str, str]] = set()
+    with SplitWriter(out, "scitldr") as writer:
+        for name, split in FILES.items():
+            (file,) = find_files(checkout, f"SciTLDR-Data/SciTLDR-A/{name}.jsonl", ORIGIN)
+            with file.open(encoding="utf-8") as lines:
+                for paper in map(json.loads, lines):
+                    source = one_line(" ".join(paper["source"]))
+                    for number, reference in enumerate(map(one_line, paper["target"])):
+                        key = (source, reference.lower())
+                        if word_count(reference) < 4:
+                            writer.drop("short")
+                        elif key in seen:
+                            writer.drop("duplicate")
+                        else:
+                            seen.add(key)
+                            meta = {
+                                "title": paper.get("title"),
+                                "reference": number,
+                                "split": split,
+                                "licence": "Apache-2.0",
+                            }
+                            record = {"id": f"{paper['paper_id']}-{number}", "source": source, "target": reference}
+                            writer.write(record | {"meta": meta})
+    return writer.counts()

@@ -1,0 +1,57 @@
+"""Sets that ``impatience data build`` makes from public checkouts: ``<stem>.<split>.jsonl.xz`` in one folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from impatience.data._reading import file_checksum, read_rows
+from impatience.data.base import Dataset, Example, OnBad, distinct, make_example, pick
+from impatience.errors import DataError
+
+VARIABLE = "IMPATIENCE_DATA"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltSet(Dataset):
+    """A set in files of one record a line, with ``id``, ``source``, ``target`` and ``meta``.
+
+    Attributes:
+        name: Its name, which is also its builder's.
+        stem: What its files' names begin with, where that is not the name.
+    """
+
+    name: str
+    stem: str = ""
+
+    def _read(
+        self, split: str, part: str, path: Path | None, options: Mapping[str, str], on_bad: OnBad | None
+    ) -> Iterator[Example]:
+        del options
+        rows = read_rows(self._file(split, path), on_bad)
+        yield from distinct(example for where, row in rows for example in self._examples(row, part, where))
+
+    def _examples(self, row: dict[str, Any], part: str, where: str) -> Iterator[Example]:
+        del part
+        name, source, target, meta = (pick(row, column, where) for column in ("id", "source", "target", "meta"))
+        yield make_example(name, source, target, meta, where)
+
+    def checksum(self, split: str, path: Path | None = None) -> str:
+        """Return the SHA-256 of the split's file."""
+        return file_checksum(self._file(split, path))
+
+    def _file(self, split: str, path: Path | None) -> Path:
+        folder = path or os.environ.get(VARIABLE)
+        make = f"To make them: impatience data build {self.name} CHECKOUT FOLDER (docs/data.md says what to check out)."
+        if not folder:
+            raise DataError(
+                f"The texts of {self.name!r} are not part of this package. Say where its files are: set the "
+                f"environment variable {VARIABLE} to their folder, or pass data_dir. {make}"
+            )
+        file = Path(folder) / f"{self.stem or self.name}.{split}.jsonl.xz"
+        if not file.is_file():
+            raise DataError(f"There is no {file.name} in {folder}, which {VARIABLE} or data_dir names. {make}")
+        return file

@@ -1,0 +1,173 @@
+"""Examples to ids, and rows of ids to a batch.
+
+An encoder-decoder reads the source and learns the target. A decoder-only model reads prompt and target in one row and
+learns the target alone. In both the target ends in EOS and is never cut, for a text that stops in the middle teaches
+exactly what this package is against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from impatience.data._templates import TEMPLATES
+from impatience.data.base import Example
+from impatience.errors import DataError, OptionError, TokenizerError
+from impatience.registry import nearest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+IGNORED = -100
+"""The label of a position that is not learnt."""
+
+
+class Encoder:
+    """Turns examples into what a model is trained on.
+
+    Text is text: what looks like a special token in a source or target (``</s>`` in old HTML) is not taken for one,
+    but for the source under a chat template, where it cannot be told from the template's own.
+
+    Args:
+        tokenizer: The model's.
+        encoder_decoder: Whether the model has an encoder.
+        template: A name in ``TEMPLATES``.
+        max_source_tokens: The most tokens that are read, special tokens and instruction included. A longer source
+            loses its end; the instruction and what follows the source stay.
+        max_target_tokens: The most tokens a target may have, special tokens not counted; None for any number.
+        prefix: What to put in front of a plain prompt, e.g. ``"summarize: "`` for T5.
+
+    Raises:
+        TokenizerError: If the tokenizer has no end-of-sequence token.
+        OptionError: If there is no such template, or a prefix is given to a chat model.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        encoder_decoder: bool,
+        template: str,
+        max_source_tokens: int,
+        max_target_tokens: int | None = None,
+        prefix: str = "",
+    ) -> None:
+        from impatience.lengths import Vocabulary
+
+        if template not in TEMPLATES:
+            known = ", ".join(TEMPLATES)
+            raise OptionError(f"There is no template {template!r}.{nearest(template, TEMPLATES)} There are: {known}.")
+        if tokenizer.eos_token_id is None:
+            raise TokenizerError(
+                "The tokenizer has no end-of-sequence token, so a text could never end. Set tokenizer.eos_token."
+            )
+        self.tokenizer, self.encoder_decoder, self.prefix = tokenizer, encoder_decoder, prefix
+        self.template = TEMPLATES[template]
+        self.max_source_tokens, self.max_target_tokens = max_source_tokens, max_target_tokens
+        self.chat = not encoder_decoder and tokenizer.chat_template is not None
+        if self.chat and prefix:
+            raise OptionError(f"prefix={prefix!r}: a chat model is told what to do by the template; leave it empty.")
+        self._special = frozenset(Vocabulary(len(tokenizer), (), tokenizer).special_ids)
+
+    def __call__(self, example: Example) -> dict[str, Any]:
+        """Encode an example.
+
+        Returns:
+            ``input_ids`` and ``labels`` (lists of ids), ``id``, and ``target_tokens``: the length of the target,
+            special tokens not counted.
+
+        Raises:
+            DataError: If the target is too long or holds no token, or there is no room for the source.
+        """
+        target = self._target(example)
+        count = sum(i not in self._special for i in target)
+        if count == 0:
+            raise DataError(f"{example.id}: the tokenizer knows nothing of the target {example.target[:40]!r}.")
+        if self.max_target_tokens is not None and count > self.max_target_tokens:
+            raise DataError(
+                f"{example.id}: the target has {count} tokens, and max_target_tokens is {self.max_target_tokens}. "
+                f"Targets are never cut: raise max_target_tokens, or leave the example out."
+            )
+        if self.encoder_decoder:
+            source = self._ids(
+                self.template.prompt(example, self.prefix), truncation=True, max_length=self.max_source_tokens
+            )
+            inputs, labels = source, target
+        else:
+            prompt = self._prompt(example)
+            inputs, labels = prompt + target, [IGNORED] * len(prompt) + target
+        return {"input_ids": inputs, "labels": labels, "id": example.id, "target_tokens": count}
+
+    def _target(self, example: Example) -> list[int]:
+        """Return the ids of the target, EOS among them; those of an encoder-decoder with all its special tokens."""
+        eos = self.tokenizer.eos_token_id
+        if not self.encoder_decoder:
+            return [*self._ids(example.target, add_special_tokens=False), eos]
+        ids = self._ids(None, text_target=example.target)
+        return ids if eos in ids else [*ids, eos]
+
+    def _prompt(self, example: Example) -> list[int]:
+        """Return the ids of the prompt, the source shortened until they are few enough."""
+        ids = self._render(example)
+        over = len(ids) - self.max_source_tokens
+        if over <= 0:
+            return ids
+        ends = self._token_ends(example.source)
+        keep = len(ends) - over
+        while keep > 0 and (source := example.source[: ends[keep - 1]].rstrip()):
+            ids = self._render(replace(example, source=source))
+            if len(ids) <= self.max_source_tokens:
+                return ids
+            keep -= len(ids) - self.max_source_tokens
+        raise DataError(
+            f"{example.id}: max_source_tokens={self.max_source_tokens} leaves no room for the source: the "
+            f"instruction and special tokens alone take about {len(ids) - max(0, keep)} tokens."
+        )
+
+    def _render(self, example: Example) -> list[int]:
+        if self.chat:
+            text = self.tokenizer.apply_chat_template(
+                self.template.messages(example), tokenize=False, add_generation_prompt=True
+            )
+            return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+        ids = self._ids(self.template.prompt(example, self.prefix) + "\n\n")
+        return ids[:-1] if ids[-1] == self.tokenizer.eos_token_id else ids
+
+    def _token_ends(self, source: str) -> list[int]:
+        """Return where in the source each of its tokens ends, in characters; a guess where it cannot be asked."""
+        if self.tokenizer.is_fast:
+            encoded = self.tokenizer(source, add_special_tokens=False, verbose=False, return_offsets_mapping=True)
+            return [end for _, end in encoded["offset_mapping"]]
+        count = len(self._ids(source, add_special_tokens=False))
+        return [len(source) * (token + 1) // count for token in range(count)]
+
+    def _ids(self, text: str | None, **options: Any) -> list[int]:
+        return list(self.tokenizer(text, split_special_tokens=True, verbose=False, **options)["input_ids"])
+
+
+def collate(rows: Sequence[dict[str, Any]], pad_id: int, encoder_decoder: bool) -> dict[str, Tensor]:
+    """Make a batch of encoded examples, padded on the right.
+
+    Args:
+        rows: What ``Encoder`` returned, B of them.
+        pad_id: The id to pad inputs with.
+        encoder_decoder: Whether inputs and labels are two texts of their own lengths.
+
+    Returns:
+        ``input_ids`` and ``attention_mask`` (B, T), and ``labels`` (B, L), which is (B, T) for a decoder-only model.
+    """
+    import torch
+
+    if not encoder_decoder and any(len(row["input_ids"]) != len(row["labels"]) for row in rows):
+        raise ValueError("inputs and labels of a decoder-only model have the same length")
+
+    def padded(lists: list[list[int]], filler: int) -> Tensor:
+        longest = max(map(len, lists))
+        return torch.tensor([ids + [filler] * (longest - len(ids)) for ids in lists])
+
+    inputs = [row["input_ids"] for row in rows]
+    return {
+        "input_ids": padded(inputs, pad_id),
+        "attention_mask": padded([[1] * len(ids) for ids in inputs], 0),
+        "labels": padded([row["labels"] for row in rows], IGNORED),
+    }

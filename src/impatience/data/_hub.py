@@ -1,0 +1,70 @@
+"""Sets on the Hugging Face hub, read by the library *datasets* and without any code of theirs."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from impatience.data.base import Dataset, Example, OnBad, distinct, make_example
+from impatience.errors import DataError, OptionError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubSet(Dataset):
+    """A set on the hub.
+
+    Rows in which the source or the target is blank are left out, as such sets have some.
+
+    Attributes:
+        repo: Its name on the hub.
+        config: Which of its configurations.
+        revision: Which branch, tag or commit; the main branch when None.
+        convert: Turns a row into id, source, target and meta.
+    """
+
+    repo: str
+    config: str | None = None
+    revision: str | None = None
+    convert: Callable[[Mapping[str, Any]], tuple[str, str, str, dict[str, Any]]]
+
+    def _read(
+        self, split: str, part: str, path: Path | None, options: Mapping[str, str], on_bad: OnBad | None
+    ) -> Iterator[Example]:
+        del part, path, options, on_bad
+        yield from distinct(self._filled(self._ask("load_dataset", split=split), split))
+
+    def _filled(self, rows: Any, split: str) -> Iterator[Example]:
+        blank = 0
+        for number, row in enumerate(rows, 1):
+            name, source, target, meta = self.convert(row)
+            if source.strip() and target.strip():
+                yield make_example(name, source, target, meta, f"{self.repo} {split}, row {number}")
+            else:
+                blank += 1
+        if blank:
+            log.info("%s %s: left out %d rows with a blank source or target", self.repo, split, blank)
+
+    def checksum(self, split: str, path: Path | None = None) -> str:
+        """Return a SHA-256 of the set's name, configuration, split and commit."""
+        del path
+        commit = self._ask("load_dataset_builder").hash
+        return hashlib.sha256(f"{self.repo} {self.config} {split} {commit}".encode()).hexdigest()
+
+    def _ask(self, function: str, **arguments: Any) -> Any:
+        try:
+            import datasets
+        except ImportError as error:
+            raise OptionError('Sets on the hub need the library datasets: pip install "impatience[train]"') from error
+        try:
+            return getattr(datasets, function)(self.repo, self.config, revision=self.revision, **arguments)
+        except Exception as error:  # whatever a download can raise: OSError, ValueError, RuntimeError, httpx's own …
+            raise DataError(
+                f"{self.repo} could not be read from the Hugging Face hub ({type(error).__name__}: {error}). It is "
+                f"downloaded on first use and cached: check the network, or that HF_HUB_OFFLINE is not set."
+            ) from error

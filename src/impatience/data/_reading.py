@@ -1,0 +1,201 @@
+"""Rows of JSONL, JSON, CSV and Parquet files, plain or compressed, each with the place it stands.
+
+Text formats are read line by line with the standard library rather than through a loader that guesses types: an
+id 00012 stays 00012, a text "None" or "2024-01-01" stays text, an error names the row and line, and no copy of the
+file is left in any cache. Parquet and zstd are read by pyarrow.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from impatience.errors import DataError, OptionError
+
+FORMATS = (".jsonl", ".json", ".csv", ".parquet")
+COMPRESSIONS = ("", ".gz", ".xz", ".zst")
+Row = dict[str, Any]
+
+
+def kind_of(path: Path) -> tuple[str, str]:
+    """Return what a file's name says it holds: format and compression, e.g. ``(".csv", ".gz")``.
+
+    Raises:
+        DataError: If the name says nothing known.
+    """
+    for compression in COMPRESSIONS:
+        for form in FORMATS:
+            if path.name.lower().endswith(form + compression):
+                return form, compression
+    raise DataError(
+        f"{path}: a data file's name ends in {', '.join(FORMATS)}, with {', '.join(COMPRESSIONS[1:])} behind it "
+        f"when it is compressed."
+    )
+
+
+def is_data_file(name: str) -> bool:
+    """Tell whether a name ends as a data file's does."""
+    try:
+        return bool(kind_of(Path(name)))
+    except DataError:
+        return False
+
+
+def file_checksum(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with _explained(path), path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def read_rows(path: Path, on_bad: Callable[[DataError], None] | None = None) -> Iterator[tuple[str, Row]]:
+    """Read a file row by row.
+
+    Args:
+        path: Its name tells its format.
+        on_bad: Called with the error of each row that is malformed, which is then left out.
+
+    Yields:
+        Where the row stands, for messages, and the row by column.
+
+    Raises:
+        DataError: If the file is missing, damaged, empty or not UTF-8; without ``on_bad`` also for a malformed row.
+    """
+    form, compression = kind_of(path)
+    empty = True
+    with _explained(path), _opened(path, compression) as stream:
+        for where, row in _READERS[form](path, stream):
+            empty = False
+            if not isinstance(row, DataError):
+                yield where, row
+            elif on_bad is None:
+                raise row
+            else:
+                on_bad(row)
+    if empty:
+        raise DataError(f"{path} is empty: it has no rows.")
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn what goes wrong in reading a file into an error that names it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(f"There is no file {str(path)!r}.") from None
+    except (IsADirectoryError, PermissionError) as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        raise DataError(f"{path} is damaged or cut short ({error}). Copy or build it again.") from error
+
+
+@contextmanager
+def _opened(path: Path, compression: str) -> Iterator[BinaryIO]:
+    if compression == ".zst":
+        arrow = _pyarrow()
+        with arrow.OSFile(str(path)) as raw, arrow.CompressedInputStream(raw, "zstd") as stream:
+            yield io.BufferedReader(stream)
+        return
+    openers: dict[str, Callable[..., Any]] = {"": Path.open, ".gz": gzip.open, ".xz": lzma.open}
+    with openers[compression](path, "rb") as stream:
+        yield stream
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow.parquet  # type: ignore[import-untyped, unused-ignore]
+    except ImportError as error:
+        raise OptionError('Parquet and .zst files need pyarrow: pip install "impatience[train]"') from error
+    return pyarrow
+
+
+def _lines(path: Path, stream: Iterable[bytes]) -> Iterator[tuple[int, str]]:
+    for number, raw in enumerate(stream, 1):
+        try:
+            yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError:
+            raise DataError(f"{path}, line {number}: this is not UTF-8. Save the file as UTF-8.") from None
+
+
+Rows = Iterator[tuple[str, Row | DataError]]
+
+
+def _jsonl(path: Path, stream: Iterable[bytes]) -> Rows:
+    filled = ((number, line) for number, line in _lines(path, stream) if line.strip())
+    for row, (number, line) in enumerate(filled, 1):
+        where = f"{path}, row {row} (line {number})"
+        try:
+            yield where, _object(json.loads(line), where)
+        except json.JSONDecodeError as error:
+            yield where, DataError(f"{where}: this is not JSON: {error.msg} at character {error.pos + 1}.")
+
+
+def _json(path: Path, stream: BinaryIO) -> Rows:
+    content = stream.read()
+    if not content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+        yield from _jsonl(path, io.BytesIO(content))
+        return
+    try:
+        items = json.loads("".join(line for _, line in _lines(path, io.BytesIO(content))))
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}, line {error.lineno}: this is not JSON: {error.msg}.") from None
+    for row, item in enumerate(items, 1):
+        where = f"{path}, row {row}"
+        yield where, _object(item, where)
+
+
+def _object(item: object, where: str) -> Row | DataError:
+    return item if isinstance(item, dict) else DataError(f'{where}: a row is an object, {{"source": …, "target": …}}.')
+
+
+def _csv(path: Path, stream: Iterable[bytes]) -> Rows:
+    csv.field_size_limit(2**31 - 1)  # the default refuses articles of more than 131,072 characters
+    reader = csv.reader((line for _, line in _lines(path, stream)), strict=True)
+    row = 0
+    try:
+        header = next(reader, [])
+        if twice := {name for name in header if header.count(name) > 1}:
+            raise DataError(f"{path}: the header names {', '.join(map(repr, sorted(twice)))} more than once.")
+        after = reader.line_num
+        for values in reader:
+            line, after = after + 1, reader.line_num
+            if not values:
+                continue
+            row += 1
+            where = f"{path}, row {row} (line {line})"
+            if len(values) == len(header):
+                yield where, dict(zip(header, values, strict=True))
+            else:
+                yield where, DataError(f"{where}: {len(values)} values for {len(header)} columns.")
+    except csv.Error as error:
+        raise DataError(f"{path}, row {row + 1} (line {reader.line_num}): this is not CSV: {error}.") from None
+
+
+def _parquet(path: Path, stream: BinaryIO) -> Rows:
+    arrow = _pyarrow()
+    plain = kind_of(path)[1] == ""
+    try:
+        with arrow.parquet.ParquetFile(str(path) if plain else arrow.BufferReader(stream.read())) as file:
+            row = 0
+            for batch in file.iter_batches(batch_size=256):
+                for values in batch.to_pylist():
+                    row += 1
+                    yield f"{path}, row {row}", values
+    except arrow.ArrowException as error:
+        raise DataError(f"{path} is damaged, or not Parquet ({error}). Copy it again.") from error
+
+
+_READERS: dict[str, Callable[[Path, BinaryIO], Rows]] = {
+    ".jsonl": _jsonl,
+    ".json": _json,
+    ".csv": _csv,
+    ".parquet": _parquet,
+}

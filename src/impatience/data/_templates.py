@@ -1,0 +1,61 @@
+"""What a model reads of an example. How long the target is, is never part of it: that is the signal's to say."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from impatience.data.base import Example
+from impatience.errors import DataError
+
+_ANSWER_AND_CONTEXT = re.compile(r"answer: .+ context: .+", re.DOTALL)
+
+
+def answer_and_context(answer: str, context: str) -> str:
+    """Write an answer and its passage as the template ``question`` reads them."""
+    return f"answer: {answer} context: {context}"
+
+
+@dataclass(frozen=True)
+class Template:
+    """A way to put an example to a model.
+
+    Attributes:
+        summary: What it is for.
+        instruction: What a chat model is told to do with the source; nothing when the source says so itself.
+        form: What the source must look like, as a regular expression, and in words.
+    """
+
+    summary: str
+    instruction: str = ""
+    form: tuple[re.Pattern[str], str] | None = None
+
+    def prompt(self, example: Example, prefix: str = "") -> str:
+        """Return plain text, for an encoder or a model without a chat template.
+
+        Args:
+            example: What to read.
+            prefix: What to put in front, e.g. ``"summarize: "`` for T5.
+        """
+        return prefix + self._source(example)
+
+    def messages(self, example: Example) -> list[dict[str, str]]:
+        """Return the conversation that a chat model is to answer."""
+        content = f"{self.instruction}\n\n{self._source(example)}".strip()
+        return [{"role": "user", "content": content}]
+
+    def _source(self, example: Example) -> str:
+        if self.form and not self.form[0].match(example.source):
+            raise DataError(f"{example.id}: the source must have the form {self.form[1]!r}; use another template.")
+        return example.source
+
+
+TEMPLATES: dict[str, Template] = {
+    "summarize": Template("a text is summarised", "Summarize the text below."),
+    "question": Template(
+        "an answer and its passage give the question",
+        "Write the question to which the answer below is found in the context.",
+        (_ANSWER_AND_CONTEXT, "answer: … context: …"),
+    ),
+    "chat": Template("the source is a message to the model as it stands"),
+}

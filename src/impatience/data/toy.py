@@ -1,0 +1,36 @@
+"""A made-up task: repeat four words in turn for as long as asked; see ``impatience.toy``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from impatience.data.base import Dataset, Example, OnBad
+from impatience.toy import sentence
+
+_SIZES = {"train": (0, 4000), "validation": (1_000_000, 200), "test": (2_000_000, 200)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toy(Dataset):
+    """Made on the fly; the same every time."""
+
+    def _read(
+        self, split: str, part: str, path: Path | None, options: Mapping[str, str], on_bad: OnBad | None
+    ) -> Iterator[Example]:
+        del part, path, options, on_bad
+        begin, count = _SIZES[split]
+        for seed in range(begin, begin + count):
+            source, target = sentence(seed)
+            yield Example(f"toy-{seed}", source, target)
+
+    def checksum(self, split: str, path: Path | None = None) -> str:
+        """Return a SHA-256 of the examples."""
+        del path
+        texts = (f"{example.source}\t{example.target}" for example in self.examples(split))
+        return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+DATASET = Toy(summary="Four words, repeated in turn for as long as asked (made up).", licence="Apache-2.0")

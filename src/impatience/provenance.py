@@ -1,0 +1,49 @@
+"""Where a number was made: hardware, versions and commit, for every report and run."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from impatience.version import __version__
+
+
+def environment() -> dict[str, Any]:
+    """Return hardware, versions and commit as plain values."""
+    import torch
+    import transformers
+
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "transformers": transformers.__version__,
+        "impatience": __version__,
+        "commit": commit(),
+    }
+
+
+def commit() -> str | None:
+    """Return the commit of this file's repository, marked where files were changed since; None if it has none."""
+    here = Path(__file__).resolve()
+    run = partial(subprocess.run, cwd=here.parent, capture_output=True, text=True, check=True)
+    try:
+        run(["git", "ls-files", "--error-unmatch", here.name])  # else it lies in somebody else's repository
+        return str(run(["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]).stdout).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,216 @@
+"""Recipes: everything a training run needs, in one YAML file.
+
+A recipe has four parts. Each field below is documented where it is declared; a key that is not declared here is
+refused, with the nearest one that is. ``load_recipe`` reads a file, ``--set model.method=rpe`` changes one value.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+from impatience.errors import OptionError
+from impatience.registry import nearest
+
+T = TypeVar("T")
+
+
+def _option(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+def _needed(text: str) -> Any:
+    return field(metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class LoraPart:
+    """Train low-rank adapters instead of all weights."""
+
+    rank: int = _option(16, "rank of each adapter")
+    alpha: int = _option(32, "scale of the adapters: alpha / rank")
+    dropout: float = _option(0.0, "dropout on the adapters' input")
+    modules: str | tuple[str, ...] = _option("all-linear", "names of the layers that get one, as PEFT takes them")
+
+
+@dataclass(frozen=True)
+class ModelPart:
+    """What is trained."""
+
+    base: str = _needed("a folder, a hub name, or a name that `impatience models` lists")
+    method: str = _option("pre", "a name that `impatience methods` lists")
+    options: Mapping[str, Any] = field(default_factory=dict, metadata={"help": "the method's options"})
+    lora: LoraPart | None = _option(None, "low-rank adapters; none trains all weights")
+
+
+@dataclass(frozen=True)
+class DataPart:
+    """What it is trained on."""
+
+    train: str | tuple[str, ...] = _needed("one data set or several, as `impatience data show` takes them")
+    validation: str | tuple[str, ...] | None = _option(None, "the same for validation; none uses `train`'s own split")
+    template: str = _option("summarize", "how a source is put to the model: summarize, question or chat")
+    prefix: str = _option("", "text before every source, e.g. 'summarize: ' for T5")
+    max_source_tokens: int = _option(1024, "sources are cut to this many tokens")
+    max_target_tokens: int | None = _option(None, "a longer target is an error")
+    limit: int | None = _option(None, "use only so many training examples")
+    validation_limit: int = _option(200, "use only so many validation examples")
+    sentence_copies: int = _option(
+        0, "length augmentation: so many further examples from each, with some consecutive sentences as target"
+    )
+
+
+@dataclass(frozen=True)
+class TrainPart:
+    """How it is trained."""
+
+    steps: int | None = _option(None, "optimizer steps; give this or epochs")
+    epochs: float | None = _option(None, "passes over the data; give this or steps")
+    batch_size: int = _option(16, "rows of one step on one device")
+    accumulation: int = _option(1, "batches added up before a step")
+    learning_rate: float = _option(1e-5, "of the base model's weights, or of the adapters")
+    signal_learning_rate: float | None = _option(None, "of the signal's own weights; none is the same")
+    betas: tuple[float, float] = _option((0.9, 0.99), "of AdamW")
+    epsilon: float = _option(1e-8, "of AdamW")
+    weight_decay: float = _option(0.0, "of AdamW")
+    max_grad_norm: float = _option(1.0, "gradients are clipped to this norm")
+    schedule: str = _option("linear", "of the learning rate, as transformers names them")
+    warmup_steps: int = _option(0, "steps over which the learning rate rises")
+    eos_weight: float = _option(1.0, "weight of the loss where EOS is due")
+    strength_from: float | None = _option(
+        None, "the signal starts at this multiple of its strength and goes to 1 over `strength_steps`"
+    )
+    strength_steps: int = _option(0, "see `strength_from`")
+    precision: Literal["auto", "bf16", "fp32"] = _option("auto", "auto is bf16 on a GPU, else fp32")
+    compile: bool = _option(False, "compile the decoder with torch.compile")
+    gradient_checkpointing: bool = _option(False, "recompute layers in the backward pass to save memory")
+    group_by_length: bool = _option(True, "make batches of rows of similar length")
+    early_stopping: int | None = _option(None, "stop after so many validations without a better loss")
+    log_steps: int = _option(20, "steps between lines of progress")
+    eval_steps: int = _option(200, "steps between validations, each with a sample of generated lengths")
+    save_steps: int = _option(200, "steps between checkpoints")
+    keep_checkpoints: int = _option(2, "older ones are removed")
+    sample: int = _option(16, "validation examples to write, to see the length error")
+    report_to: tuple[str, ...] = _option(("tensorboard",), "where to log, as transformers names them")
+    seed: int = _option(0, "of everything random")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training run."""
+
+    name: str = _needed("what the run is called; its folder, unless --out names one")
+    model: ModelPart = _needed("what is trained")
+    data: DataPart = _needed("what it is trained on")
+    train: TrainPart = _needed("how it is trained")
+
+    def __post_init__(self) -> None:
+        """Refuse values that clash."""
+        if (self.train.steps is None) == (self.train.epochs is None):
+            raise OptionError("train: give either steps or epochs.")
+        if (self.train.strength_from is None) != (self.train.strength_steps == 0):
+            raise OptionError("train: strength_from and strength_steps go together.")
+        if self.model.method == "none" and self.model.options:
+            raise OptionError("model: the method 'none' has no signal, so leave out options.")
+        for name in ("batch_size", "accumulation", "log_steps", "eval_steps", "save_steps", "keep_checkpoints"):
+            if getattr(self.train, name) < 1:
+                raise OptionError(f"train.{name}={getattr(self.train, name)}: give at least 1.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the recipe as plain values, every default filled in."""
+        plain: dict[str, Any] = _plain(asdict(self))
+        return plain
+
+
+def load_recipe(file: str | Path, changes: Mapping[str, str] | None = None) -> Recipe:
+    """Read a recipe.
+
+    Args:
+        file: A YAML file.
+        changes: Values that replace the file's, by dotted name, e.g. ``{"train.steps": "100"}``; parsed as YAML.
+
+    Raises:
+        OptionError: If the file is missing or not YAML, a key is unknown or missing, or a value does not fit.
+    """
+    try:
+        content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise OptionError(f"There is no recipe {str(file)!r}. Name a YAML file, e.g. recipes/small/toy.yaml.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise OptionError(f"{file} is not valid YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise OptionError(f"{file} holds no recipe: it must have the keys name, model, data and train.")
+    content.setdefault("name", Path(file).stem)
+    for dotted, value in (changes or {}).items():
+        *parents, last = dotted.split(".")
+        place = content
+        for parent in parents:
+            place = place.setdefault(parent, {}) if isinstance(place, dict) else {}
+        place[last] = yaml.safe_load(value)
+    return build(Recipe, content, str(file))
+
+
+def build(kind: type[T], content: Any, where: str) -> T:
+    """Make a dataclass of plain values, refusing unknown keys and values of another type."""
+    assert is_dataclass(kind)
+    if not isinstance(content, Mapping):
+        raise OptionError(f"{where}: give a mapping with {', '.join(f.name for f in fields(kind))}; got {content!r}.")
+    known = {item.name: item for item in fields(kind)}
+    hints = get_type_hints(kind)
+    for key in content:
+        if key not in known:
+            raise OptionError(
+                f"{where}: {key!r} is not known.{nearest(str(key), list(known))} Known: {', '.join(known)}."
+            )
+    missing = [
+        n for n, f in known.items() if n not in content and f.default is MISSING and f.default_factory is MISSING
+    ]
+    if missing:
+        raise OptionError(f"{where}: {', '.join(missing)} is missing.")
+    return kind(**{key: _fit(hints[key], value, f"{where}: {key}") for key, value in content.items()})
+
+
+def _fit(hint: Any, value: Any, where: str) -> Any:
+    """Return a value in the type that a hint names."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        problems = []
+        for option in inner:
+            try:
+                return _fit(option, value, where)
+            except OptionError as error:
+                problems.append(error)
+        raise max(problems, key=lambda problem: len(str(problem)))
+    if is_dataclass(hint) and isinstance(hint, type) and isinstance(value, Mapping):
+        return build(hint, value, where)
+    if origin is Literal and value in inner:
+        return value
+    if origin is tuple and isinstance(value, list | tuple):
+        each = inner[0]
+        return tuple(_fit(each, item, where) for item in value)
+    if origin is Mapping and isinstance(value, dict):
+        return value
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if hint is float and isinstance(value, str):  # YAML reads 1e-5 as text
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    if isinstance(hint, type) and not is_dataclass(hint) and type(value) is hint:
+        return value
+    if hint is types.NoneType and value is None:
+        return None
+    accepted = " or ".join(map(repr, inner)) if origin is Literal else getattr(hint, "__name__", str(hint))
+    raise OptionError(f"{where}: {value!r} is not accepted; give {accepted}.")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

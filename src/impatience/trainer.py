@@ -1,0 +1,240 @@
+"""From a recipe to a length-controlled model: the transformers Trainer, taught what length control needs.
+
+What is added to the Trainer: the loss (a weight of its own where EOS is due; logits only where something is to be
+written), a learning rate of its own for the signal's weights, batches of similar length, a strength that may
+change as training goes on, checkpoints that are either whole or not used, and, at every validation, the number that
+users watch: how far from their targets freshly written texts end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.utils.data import Sampler
+from transformers import Trainer
+
+from impatience.data._encoding import collate
+from impatience.generation import eos_ids
+from impatience.model import LengthControlled
+from impatience.recipes import Recipe
+from impatience.runs import Run
+
+Row = dict[str, Any]
+
+
+class LengthTrainer(Trainer):  # type: ignore[misc]
+    """A Trainer for length-controlled models.
+
+    Args:
+        model: What is trained.
+        recipe: How.
+        run: Where checkpoints and metrics go.
+        train: Encoded training rows.
+        validation: Encoded validation rows.
+        arguments: The Trainer's own arguments.
+    """
+
+    def __init__(
+        self, model: LengthControlled, recipe: Recipe, run: Run, train: list[Row], validation: list[Row], arguments: Any
+    ) -> None:
+        self.recipe, self.run = recipe, run
+        self.pad_id = int(model.generation_config.pad_token_id or 0)
+        self.eos = eos_ids(model.generation_config)
+        self.encoder_decoder = model.family.encoder_decoder
+        self.optimizer: Any
+        super().__init__(
+            model,
+            arguments,
+            data_collator=self._collate,
+            train_dataset=train,
+            eval_dataset=validation,
+        )
+        self.model_accepts_loss_kwargs = self.loss_is_scaled_for_ga = True
+        self.tokens_seen = 0
+
+    def _collate(self, rows: list[Row]) -> dict[str, Any]:
+        tokens = sum(len(row["input_ids"]) + len(row["labels"]) * self.encoder_decoder for row in rows)
+        return {**collate(rows, self.pad_id, self.encoder_decoder), "tokens": tokens}
+
+    # The loss
+
+    def compute_loss(
+        self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Return cross-entropy over what is to be written, averaged over the tokens of the whole global batch."""
+        labels: Tensor = inputs["labels"]
+        tokens = inputs.pop("tokens")
+        self.tokens_seen += tokens if model.training else 0
+        if self.encoder_decoder:
+            logits = model(**inputs).logits
+        else:
+            # Padding is on the right, where causal attention never looks, so no mask is needed.
+            first = int((labels != -100).any(0).int().argmax())
+            kept = torch.arange(first - 1, labels.shape[1] - 1, device=labels.device)
+            inputs = {"input_ids": inputs["input_ids"], "labels": labels}
+            logits = model(**inputs, compute_loss=False, logits_to_keep=kept).logits
+            labels = labels[:, first:]
+        loss, count = token_loss(logits, labels, self.eos, self.recipe.train.eos_weight)
+        if num_items_in_batch is None:
+            loss = loss / count
+        else:
+            loss = loss / num_items_in_batch * self.accelerator.num_processes
+        return (loss, {}) if return_outputs else loss
+
+    # What users watch
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """Validate, and write a few texts to see how far from their targets they end."""
+        output = super().evaluation_loop(*args, **kwargs)
+        output.metrics.update(self.length_error())
+        return output
+
+    @torch.no_grad()
+    def length_error(self) -> dict[str, float]:
+        """Write texts for some validation examples, naturally and greedily, and return how far off they are."""
+        rows = self.eval_dataset[: self.recipe.train.sample]
+        if not rows:
+            return {}
+        model = self.accelerator.unwrap_model(self.model)
+        training = model.training
+        model.eval()
+        errors: list[int] = []
+        size = self.recipe.train.batch_size
+        for begin in range(0, len(rows), size):
+            part = rows[begin : begin + size]
+            batch = prompts(part, self.pad_id, self.encoder_decoder)
+            inputs = {name: tensor.to(self.args.device) for name, tensor in batch.items()}
+            targets = [row["target_tokens"] for row in part]
+            with self.accelerator.autocast():
+                _, reports = model.generate(**inputs, target_tokens=targets, return_report=True)
+            errors += [abs(report.length - report.target) for report in reports]
+        model.train(training)
+        return {
+            "eval_length_mae": sum(errors) / len(errors),
+            "eval_length_exact": sum(error == 0 for error in errors) / len(errors),
+        }
+
+    def create_optimizer(self, model: Any = None) -> Any:
+        """Give the signal's own weights their own learning rate."""
+        del model
+        if self.optimizer is None:
+            part = self.recipe.train
+            own = {id(weight) for weight in self.model.steering.parameters()}
+            weights = [weight for weight in self.model.parameters() if weight.requires_grad]
+            groups: list[dict[str, Any]] = [{"params": [weight for weight in weights if id(weight) not in own]}]
+            if signal := [weight for weight in weights if id(weight) in own]:
+                groups.append({"params": signal, "lr": part.signal_learning_rate or part.learning_rate})
+            self.optimizer = torch.optim.AdamW(
+                groups, part.learning_rate, part.betas, part.epsilon, part.weight_decay, fused=torch.cuda.is_available()
+            )
+        return self.optimizer
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        del train_dataset
+        return GroupedSampler(
+            [len(row["input_ids"]) + len(row["labels"]) * self.encoder_decoder for row in self.train_dataset],
+            self.recipe.train.batch_size * self.args.world_size if self.recipe.train.group_by_length else 1,
+            self.recipe.train.seed,
+        )
+
+    # Checkpoints that are whole
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        step, wait = self.state.global_step, self.accelerator.wait_for_everyone
+        with self.run.writing_checkpoint(step, writes=self.args.should_save, wait=wait):
+            super()._save_checkpoint(model, trial)
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        """Write the weights that are trained, and nothing that is pickled."""
+        folder = Path(output_dir or self.args.output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        state = state_dict if state_dict is not None else self.model.state_dict()
+        trained = {name for name, weight in self.model.named_parameters() if weight.requires_grad}
+        save_file({k: v.contiguous() for k, v in state.items() if k in trained}, folder / "model.safetensors")
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        state = load_file(Path(resume_from_checkpoint) / "model.safetensors")
+        (model or self.model).load_state_dict(state, strict=False)
+
+
+def prompts(rows: list[Row], pad_id: int, encoder_decoder: bool) -> dict[str, Tensor]:
+    """Return what the model reads before it writes: sources, or prompts padded on the left."""
+    read = [row["input_ids"] if encoder_decoder else row["input_ids"][: _written_from(row)] for row in rows]
+    longest = max(map(len, read))
+    fill = [[pad_id] * (longest - len(ids)) for ids in read]
+    mask = [[0] * len(pads) for pads in fill]
+    if encoder_decoder:
+        joined = [(ids + pads, [1] * len(ids) + zeros) for ids, pads, zeros in zip(read, fill, mask, strict=True)]
+    else:
+        joined = [(pads + ids, zeros + [1] * len(ids)) for ids, pads, zeros in zip(read, fill, mask, strict=True)]
+    return {
+        "input_ids": torch.tensor([ids for ids, _ in joined]),
+        "attention_mask": torch.tensor([mask for _, mask in joined]),
+    }
+
+
+def _written_from(row: Row) -> int:
+    return next(column for column, label in enumerate(row["labels"]) if label != -100)
+
+
+def token_loss(logits: Tensor, labels: Tensor, eos: list[int], eos_weight: float) -> tuple[Tensor, Tensor]:
+    """Return the summed cross-entropy where labels are not -100, and how many those are.
+
+    Args:
+        logits: (B, T, V).
+        labels: (B, T), aligned with the logits.
+        eos: Ids that end a text.
+        eos_weight: Weight of the loss where one of them is due.
+    """
+    losses = nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none")
+    if eos_weight != 1:
+        due = torch.isin(labels.flatten(), torch.tensor(eos, device=labels.device))
+        losses = torch.where(due, eos_weight * losses, losses)
+    return losses.sum(), (labels != -100).sum()
+
+
+class GroupedSampler(Sampler[int]):
+    """All rows in a random order in which rows of similar length are neighbours.
+
+    Args:
+        lengths: Of each row.
+        group: Rows that should be alike: those of one global batch; 1 shuffles only.
+        seed: Of the order; each epoch has its own.
+    """
+
+    def __init__(self, lengths: list[int], group: int, seed: int) -> None:
+        self.lengths, self.group, self.seed, self.epoch = lengths, group, seed, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of an epoch."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        """Shuffle, sort within stretches of 50 groups, cut into groups, shuffle the groups."""
+        chance = random.Random(f"{self.seed} {self.epoch}")
+        order = list(range(len(self.lengths)))
+        chance.shuffle(order)
+        stretch = 50 * self.group
+        sorted_order = [
+            index
+            for begin in range(0, len(order), stretch)
+            for index in (
+                sorted(order[begin : begin + stretch], key=self.lengths.__getitem__)
+                if self.group > 1
+                else order[begin : begin + stretch]
+            )
+        ]
+        groups = [sorted_order[begin : begin + self.group] for begin in range(0, len(order), self.group)]
+        whole, rest = (groups[:-1], groups[-1:]) if len(groups[-1]) < self.group else (groups, [])
+        chance.shuffle(whole)
+        return iter(index for group in whole + rest for index in group)
