@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,7 +44,23 @@ def article(tmp_path: Path) -> str:
     return str(file)
 
 
-@pytest.mark.parametrize("command", [[], ["write"], ["bench", "overhead"], ["plot", "signal"], ["methods"], ["models"]])
+COMMANDS = """
+write
+train
+recipes
+data
+data show
+data stats
+data build
+datasets
+methods
+models
+bench overhead
+plot signal
+"""
+
+
+@pytest.mark.parametrize("command", [line.split() for line in COMMANDS.splitlines()], ids="-".join)
 def test_help_is_as_it_was(command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """To accept new wording: UPDATE_SNAPSHOTS=1 pytest tests/test_cli.py, and read the difference."""
     run(*command, "--help", monkeypatch=monkeypatch)
@@ -94,6 +112,26 @@ def test_write_reads_standard_input_and_can_be_quiet(
         (["write", "EMPTY", "--words", "5", "--model", "FOLDER"], "empty"),
         (["bench", "overhead", "--targets", "8,x"], "--targets has 'x'"),
         (["bench", "overhead", "--shape", "tinny"], "Did you mean 'tiny'"),
+        (["train", "small/toi"], "Did you mean 'small/toy'"),
+        (["train", "small/toy", "--set", "model.methd=rpe"], "Did you mean 'method'"),
+        (["train", "small/toy", "--set", "model.method"], "--set model.method: give a name and a value"),
+        (["train", "small/toy", "--set", "=rpe"], "--set =rpe: give a name and a value"),
+        (["train", "small/toy", "--set", "train.betas=[0.9"], "--set train.betas=[0.9: the value is not valid YAML"),
+        (["train", "small/toy", "--dry-run", "--resume"], "choose one"),
+        (["train", "small/toy", "--resume", "--out", "nowhere"], "nowhere holds no run to resume"),
+        (["train", "BINARY"], "not valid YAML"),
+        (["data", "show", "nowhere.csv"], "There is no file 'nowhere.csv'"),
+        (["data", "show", "toys"], "Did you mean 'toy'"),
+        (["data", "show", "toy", "--split", "dev"], "There is no split 'dev'"),
+        (["data", "show", "toy", "--n", "0"], "at least 1"),
+        (["data", "show", "scitldr"], "IMPATIENCE_DATA"),
+        (["data", "stats", "toy", "--model", "./nowhere"], "nowhere"),
+        (
+            ["data", "stats", "toy", "--model", "nobody/nothing"],
+            "The tokenizer of 'nobody/nothing' could not be loaded",
+        ),
+        (["data", "build", "sitldr", ".", "out"], "Did you mean 'scitldr'"),
+        (["data", "build", "scitldr", ".", "out"], "is not a checkout of"),
     ],
 )
 def test_every_failure_is_one_message_and_exit_code_2(
@@ -105,6 +143,8 @@ def test_every_failure_is_one_message_and_exit_code_2(
     monkeypatch: pytest.MonkeyPatch,
     capsys: Any,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("IMPATIENCE_DATA", raising=False)
     (tmp_path / "binary").write_bytes(b"\x89PNG\xff\xfe")
     (tmp_path / "empty").write_text(" \n")
     names = {
@@ -138,3 +178,109 @@ def test_plots_and_benches_write_files(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch=monkeypatch,
     )
     assert json.loads(out.read_text())["method"] == "pre"
+
+
+# Training and data
+
+
+def test_train_looks_first_then_trains_then_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    changes = {
+        "train.steps": 2,
+        "train.batch_size": 4,
+        "data.limit": 20,
+        "data.validation_limit": 4,
+        "model.method": "rpe",
+    }
+    words = [word for name, value in changes.items() for word in ("--set", f"{name}={value}")]
+    run("train", "small/toy", *words, "--dry-run", monkeypatch=monkeypatch)
+    shown = capsys.readouterr().out
+    for part in ("toy-bart: bart, encoder-decoder, width 64", "rpe, noise step", "20 examples", "2 of 4 rows"):
+        assert part in shown
+    assert list(tmp_path.iterdir()) == []
+    run("train", "small/toy", *words, monkeypatch=monkeypatch)
+    said = capsys.readouterr()
+    assert "eval_length_mae" in said.err
+    assert said.out == ""
+    assert (tmp_path / "runs" / "toy" / "model" / "impatience.json").is_file()
+    run("train", "small/toy", *words, monkeypatch=monkeypatch, code=2)
+    assert "holds a run already. Continue it with --resume" in capsys.readouterr().err
+    run("train", "small/toy", *words, "--out", "runs/toy", "--resume", monkeypatch=monkeypatch)
+    assert "runs/toy is finished already" in capsys.readouterr().err
+
+
+def test_recipes_and_datasets_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    run("recipes", monkeypatch=monkeypatch)
+    listed = capsys.readouterr().out
+    assert len(listed.splitlines()) > 20
+    assert "small/toy" in listed
+    assert "paper/bart-cnn_dailymail-pre   Table 1, CNN/DM" in listed
+    run("recipes", "--options", monkeypatch=monkeypatch)
+    assert "| `model.base` | text | needed |" in capsys.readouterr().out
+    run("datasets", monkeypatch=monkeypatch)
+    listed = capsys.readouterr().out
+    for part in ("xsum", "CC-BY-SA-4.0", "elife:impact", "?source=…"):
+        assert part in listed
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> str:
+    file = tmp_path / "notes.jsonl"
+    rows = [{"id": f"note {i}", "source": "amber birch " * i, "target": "amber " * i} for i in range(1, 5)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(file)
+
+
+def test_data_is_shown_and_measured(notes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    run("data", "show", notes, "--n", "2", monkeypatch=monkeypatch)
+    shown = capsys.readouterr().out
+    assert "note 2" in shown
+    assert "note 3" not in shown
+    run("data", "stats", notes, monkeypatch=monkeypatch)
+    assert "sentences" in capsys.readouterr().out
+    picture = tmp_path / "new" / "lengths.png"
+    run("data", "stats", notes, "--json", "--model", "toy-llama", "--plot", str(picture), monkeypatch=monkeypatch)
+    spreads = json.loads(capsys.readouterr().out)["lengths"]["all"]
+    assert spreads["source"]["tokens"]["max"] == spreads["source"]["words"]["max"] == 8
+    assert spreads["target"]["sentences"]["count"] == 4
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_tokens_are_counted_by_a_model_in_a_folder(
+    notes: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    run("data", "stats", notes, "--json", "--model", str(folder), monkeypatch=monkeypatch)
+    spreads = json.loads(capsys.readouterr().out)["lengths"]["all"]
+    assert spreads["source"]["tokens"]["max"] > spreads["source"]["words"]["max"]
+
+
+def test_data_is_built_and_then_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    checkout, out = tmp_path / "scitldr", tmp_path / "built"
+    source = checkout / "SciTLDR-Data" / "SciTLDR-A"
+    source.mkdir(parents=True)
+    for name in ("train", "dev", "test"):
+        row = {"paper_id": name, "title": "T", "source": ["One. ", "Two."], "target": [f"a short {name} text here"]}
+        (source / f"{name}.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    run("data", "build", "scitldr", str(checkout), str(out), monkeypatch=monkeypatch)
+    assert capsys.readouterr().out.splitlines() == ["train: 1", "validation: 1", "test: 1"]
+    assert b"short dev text" in lzma.decompress((out / "scitldr.validation.jsonl.xz").read_bytes())
+    run("data", "show", "scitldr", "--split", "test", "--data", str(out), monkeypatch=monkeypatch)
+    assert "a short test text here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["train", "--help"], ["data", "stats", "--help"], ["recipes"], ["datasets"]], ids=" ".join
+)
+def test_what_needs_no_model_imports_none(arguments: list[str]) -> None:
+    """It is also run as ``torchrun -m impatience.cli`` would run it."""
+    script = (
+        "import atexit, runpy, sys; heavy = {'torch', 'transformers', 'datasets', 'numpy'};"
+        "atexit.register(lambda: print('HEAVY', sorted(heavy & set(sys.modules))));"
+        f"sys.argv = ['impatience', *{arguments!r}]; runpy.run_module('impatience.cli', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "HEAVY []"
+    assert "--help" not in arguments or f"Usage: impatience {arguments[0]}" in done.stdout

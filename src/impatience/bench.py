@@ -11,16 +11,12 @@ what it says.
 from __future__ import annotations
 
 import copy
-import os
-import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from operator import sub, truediv
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,9 +24,9 @@ import transformers
 from rich.table import Table
 from torch import Tensor
 
-import impatience
 from impatience.errors import OptionError
 from impatience.model import attach
+from impatience.provenance import environment
 from impatience.registry import nearest
 
 PROMPT = 16
@@ -172,8 +168,7 @@ def overhead(
     Returns:
         The times of all runs and where they were measured. bfloat16 on a GPU if there is one, else float32.
     """
-    if shape not in SHAPES:
-        raise OptionError(f"shape={shape!r}: give one of {', '.join(SHAPES)}.{nearest(shape, list(SHAPES))}")
+    shape_config(shape)
     if repeats < 2 or batch < 1 or not targets or min(targets) < 1:
         raise OptionError(
             f"repeats={repeats}, batch={batch}, targets={targets}: give at least 2 repeats, 1 row and one target, each "
@@ -184,6 +179,7 @@ def overhead(
     # A second set of modules around the same tensors, so that the plain side carries no hook at all.
     shared = {id(tensor): tensor for tensor in (*plain.parameters(), *plain.buffers())}
     controlled = attach(copy.deepcopy(plain, shared), method)
+    controlled.taught = True  # nothing that random weights say is meant, so no warning about it either
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(3, plain.config.vocab_size, (batch, PROMPT), generator=generator).to(device)
     inputs: dict[str, Any] = {"do_sample": False, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -207,9 +203,20 @@ def overhead(
     )
 
 
-def _build(shape: str, seed: int, device: torch.device) -> Any:
+def shape_config(shape: str) -> Any:
+    """Return the configuration of a Llama of some shape.
+
+    Raises:
+        OptionError: If there is no such shape.
+    """
+    if shape not in SHAPES:
+        raise OptionError(f"shape={shape!r}: give one of {', '.join(SHAPES)}.{nearest(shape, list(SHAPES))}")
     sizes = dict(zip(_SIZES, SHAPES[shape], strict=True)) | {"max_position_embeddings": 8192}
-    config = transformers.LlamaConfig(**sizes, tie_word_embeddings=True, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    return transformers.LlamaConfig(**sizes, tie_word_embeddings=True, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+
+
+def _build(shape: str, seed: int, device: torch.device) -> Any:
+    config = shape_config(shape)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = transformers.LlamaForCausalLM(config)
@@ -238,40 +245,6 @@ def _time(run: Callable[[], Tensor], device: torch.device) -> tuple[float, float
     run()
     wait()
     return time.perf_counter() - begin, time.process_time() - cpu_begin
-
-
-def environment() -> dict[str, Any]:
-    """Return where a measurement was made: hardware, versions and commit, as plain values."""
-    return {
-        "cpu": _cpu(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "transformers": transformers.__version__,
-        "impatience": impatience.__version__,
-        "commit": _commit(),
-    }
-
-
-def _cpu() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def _commit() -> str | None:
-    """Return the commit of this file's repository, marked where files were changed since; None if it has none."""
-    here = Path(__file__).resolve()
-    run = partial(subprocess.run, cwd=here.parent, capture_output=True, text=True, check=True)
-    try:
-        run(["git", "ls-files", "--error-unmatch", here.name])  # else it lies in somebody else's repository
-        return str(run(["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]).stdout).strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
 
 
 def render(report: OverheadReport) -> Table:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from impatience import cli_data, cli_train
 from impatience.errors import ImpatienceError, OptionError, SourceError
 
 app = typer.Typer(
@@ -18,6 +19,7 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Measure speed, side by side in one run.", no_args_is_help=True)
 plot = typer.Typer(help="Draw pictures.", no_args_is_help=True)
+app.add_typer(cli_data.app, name="data")
 app.add_typer(bench, name="bench")
 app.add_typer(plot, name="plot")
 
@@ -25,7 +27,7 @@ app.add_typer(plot, name="plot")
 def main() -> None:
     """Run the command line; our own errors become one message and exit code 2."""
     try:
-        app()
+        app(prog_name="impatience")
     except ImpatienceError as error:
         typer.echo(f"impatience: {error}", err=True)
         raise SystemExit(2) from None
@@ -70,7 +72,7 @@ def write(
     if min(given.values()) < 1:
         raise OptionError(f"{next(iter(given))} {min(given.values())}: a length is a whole number of at least 1.")
     source = _read(file)
-    _hush()
+    cli_train.hush()
     from impatience.writer import load
 
     result = load(model, quiet=quiet).write(
@@ -106,11 +108,9 @@ def _read(file: str) -> str:
     return text
 
 
-def _hush() -> None:
-    """Keep the libraries' own progress bars off the terminal."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
+app.command()(cli_train.train)
+app.command()(cli_train.recipes)
+app.command()(cli_data.datasets)
 
 
 @app.command()
@@ -172,6 +172,31 @@ def overhead(
         out.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
 
 
+@bench.command("training")
+def bench_training(
+    shape: Annotated[str, typer.Option(help="'tiny', or 'smollm2': a 135M Llama.")] = "smollm2",
+    data: Annotated[str | None, typer.Option(help="Real rows, e.g. elife:impact; made-up ones without it.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the data, unless IMPATIENCE_DATA is set.")] = None,
+    limit: Annotated[int, typer.Option(help="Rows of the data to use.")] = 1500,
+    batch: Annotated[int, typer.Option(help="Rows of a step.")] = 16,
+    steps: Annotated[int, typer.Option(help="Steps of each side.")] = 120,
+    seed: Annotated[int, typer.Option(help="Seed of weights and order.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Also write the report as JSON to this file.")] = None,
+) -> None:
+    """Time impatience train against a plain loop, on the same rows at the same batch size."""
+    import json
+
+    from rich.console import Console
+
+    from impatience import bench_training as benches
+
+    rows = benches.real_rows(data, data_dir, limit) if data else None
+    report = benches.training(rows, shape=shape, batch=batch, steps=steps, seed=seed)
+    Console().print(benches.render_training(report))
+    if out is not None:
+        out.write_text(json.dumps(report.to_dict() | {"data": data or "made up"}, indent=2) + "\n", encoding="utf-8")
+
+
 def _whole_number(text: str, name: str) -> int:
     if not text.strip().isdigit():
         raise OptionError(f"{name} has {text!r}: give whole numbers separated by commas, e.g. 64,256.")
@@ -188,3 +213,7 @@ def signal(
 
     for name, figure in (("signal", plots.signal_figure(width)), ("similarity", plots.similarity_figure(width))):
         typer.echo(plots.save(figure, folder / f"{name}.png"))
+
+
+if __name__ == "__main__":
+    main()

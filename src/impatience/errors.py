@@ -8,6 +8,7 @@ Each message says what was given, what is accepted, and what to do. The tree:
     ├── TargetError         a length that cannot be asked for
     ├── SourceError         an input text that cannot be used
     ├── DataError           a data set, file or row that cannot be used
+    │   └── LongTargetError     a target that is longer than the recipe or the model allows
     ├── TokenizerError      a tokenizer that is missing, or has no end-of-sequence token
     ├── UnsupportedModelError   a model that no family declares, or a method cannot steer
     ├── ModelFilesError     saved or downloaded files that are missing, damaged or unsafe
@@ -41,6 +42,10 @@ class SourceError(ImpatienceError, ValueError):
 
 class DataError(ImpatienceError, ValueError):
     """A data set, a file of one, or a row of it that cannot be used."""
+
+
+class LongTargetError(DataError):
+    """A target that is longer than the recipe or the model allows."""
 
 
 class TokenizerError(ImpatienceError, ValueError):

@@ -95,7 +95,7 @@ class Target:
 
 def measure(text: str, unit: Unit) -> int:
     """Count the words, characters or sentences of a text, stripped."""
-    text = text.strip()
+    text, unit = text.strip(), Unit(unit)
     if unit is Unit.WORDS:
         return len(text.split())
     if unit is Unit.CHARACTERS:
@@ -210,7 +210,7 @@ class Vocabulary:
         """The UTF-8 bytes each id adds to a text that has already begun; empty for special ids."""
         tokenizer = self.require_tokenizer(Unit.WORDS)
         known = min(self.size, len(tokenizer))
-        anchor = tokenizer.encode("a", add_special_tokens=False)
+        anchor = [self._a_word()]
         begun, after = len(self._text(anchor)), len(self._text(anchor + anchor)) - len(self._text(anchor))
         texts = [text[begun : len(text) - after] for text in self._texts([*anchor, i, *anchor] for i in range(known))]
         special, names = set(self.special_ids), tokenizer.convert_ids_to_tokens(list(range(known)))
@@ -219,6 +219,23 @@ class Vocabulary:
             for i, (text, name) in enumerate(zip(texts, names, strict=True))
         ]
         return pieces + [b""] * (self.size - known)
+
+    def _a_word(self) -> int:
+        """Return an id that is a word or part of one, for others to stand beside.
+
+        Raises:
+            TokenizerError: If there is none.
+        """
+        special = set(self.special_ids)
+        for i, text in enumerate(self._alone):
+            if i not in special and text.strip().isascii() and text.strip().isalpha():
+                return i
+        raise TokenizerError("This vocabulary has no token of letters, so words cannot be counted. Use target_tokens.")
+
+    @cached_property
+    def _alone(self) -> list[str]:
+        """What each id reads as on its own."""
+        return self._texts([i] for i in range(min(self.size, len(self.tokenizer))))
 
     def _texts(self, rows: Iterable[list[int]]) -> list[str]:
         texts: list[str] = self.tokenizer.batch_decode(
@@ -241,8 +258,7 @@ class Vocabulary:
     def _build(self) -> Tables:
         texts = [piece.decode("utf-8", "replace") for piece in self.pieces]
         stripped = [text.strip() for text in texts]
-        known = min(self.size, len(self.tokenizer))
-        alone = self._texts([i] for i in range(known)) + [""] * (self.size - known)
+        alone = self._alone + [""] * (self.size - len(self._alone))
 
         def flags(values: Iterable[bool]) -> Tensor:
             return torch.tensor(list(values), dtype=torch.bool)

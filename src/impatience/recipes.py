@@ -6,6 +6,8 @@ refused, with the nearest one that is. ``load_recipe`` reads a file, ``--set mod
 
 from __future__ import annotations
 
+import math
+import re
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
@@ -57,7 +59,8 @@ class DataPart:
     template: str = _option("summarize", "how a source is put to the model: summarize, question or chat")
     prefix: str = _option("", "text before every source, e.g. 'summarize: ' for T5")
     max_source_tokens: int = _option(1024, "sources are cut to this many tokens")
-    max_target_tokens: int | None = _option(None, "a longer target is an error")
+    max_target_tokens: int | None = _option(None, "the most tokens of a target; the model's own room bounds it too")
+    long_targets: Literal["error", "leave_out"] = _option("error", "what becomes of an example with a longer target")
     limit: int | None = _option(None, "use only so many training examples")
     validation_limit: int = _option(200, "use only so many validation examples")
     sentence_copies: int = _option(
@@ -79,7 +82,9 @@ class TrainPart:
     epsilon: float = _option(1e-8, "of AdamW")
     weight_decay: float = _option(0.0, "of AdamW")
     max_grad_norm: float = _option(1.0, "gradients are clipped to this norm")
-    schedule: str = _option("linear", "of the learning rate, as transformers names them")
+    schedule: Literal["linear", "cosine", "constant", "constant_with_warmup"] = _option(
+        "linear", "of the learning rate, after the warm-up"
+    )
     warmup_steps: int = _option(0, "steps over which the learning rate rises")
     eos_weight: float = _option(1.0, "weight of the loss where EOS is due")
     strength_from: float | None = _option(
@@ -87,7 +92,7 @@ class TrainPart:
     )
     strength_steps: int = _option(0, "see `strength_from`")
     precision: Literal["auto", "bf16", "fp32"] = _option("auto", "auto is bf16 on a GPU, else fp32")
-    compile: bool = _option(False, "compile the decoder with torch.compile")
+    cuda_graphs: bool = _option(True, "on one GPU without accumulation, record each shape of step and replay it")
     gradient_checkpointing: bool = _option(False, "recompute layers in the backward pass to save memory")
     group_by_length: bool = _option(True, "make batches of rows of similar length")
     early_stopping: int | None = _option(None, "stop after so many validations without a better loss")
@@ -110,16 +115,32 @@ class Recipe:
     train: TrainPart = _needed("how it is trained")
 
     def __post_init__(self) -> None:
-        """Refuse values that clash."""
-        if (self.train.steps is None) == (self.train.epochs is None):
+        """Refuse values that clash or cannot be."""
+        train, data = self.train, self.data
+        if (train.steps is None) == (train.epochs is None):
             raise OptionError("train: give either steps or epochs.")
-        if (self.train.strength_from is None) != (self.train.strength_steps == 0):
+        if (train.strength_from is None) != (train.strength_steps == 0):
             raise OptionError("train: strength_from and strength_steps go together.")
-        if self.model.method == "none" and self.model.options:
-            raise OptionError("model: the method 'none' has no signal, so leave out options.")
-        for name in ("batch_size", "accumulation", "log_steps", "eval_steps", "save_steps", "keep_checkpoints"):
-            if getattr(self.train, name) < 1:
-                raise OptionError(f"train.{name}={getattr(self.train, name)}: give at least 1.")
+        if not re.fullmatch(r"[\w.-]*\w[\w.-]*", self.name):
+            raise OptionError(f"name={self.name!r}: it names a folder; use letters, digits, '-', '_' and '.'.")
+        if len(train.betas) != 2 or not all(0 <= beta < 1 for beta in train.betas):
+            raise OptionError(f"train.betas={list(train.betas)}: give two numbers from 0 to below 1.")
+        if not data.train:
+            raise OptionError("data.train is empty: name at least one data set.")
+        for part, place, names in (
+            (train, "train", ("steps", "batch_size", "accumulation", "log_steps", "eval_steps", "save_steps")),
+            (train, "train", ("keep_checkpoints", "early_stopping")),
+            (data, "data", ("max_source_tokens", "max_target_tokens", "limit", "validation_limit")),
+        ):
+            for name in names:
+                if (value := getattr(part, name)) is not None and value < 1:
+                    raise OptionError(f"{place}.{name}={value}: give at least 1.")
+        for name in ("epochs", "learning_rate", "signal_learning_rate", "epsilon", "max_grad_norm"):
+            if (value := getattr(train, name)) is not None and not (value > 0 and math.isfinite(value)):
+                raise OptionError(f"train.{name}={value}: give a number above 0.")
+        for name in ("warmup_steps", "strength_steps", "sample", "weight_decay", "eos_weight"):
+            if not getattr(train, name) >= 0:
+                raise OptionError(f"train.{name}={getattr(train, name)}: give 0 or more.")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe as plain values, every default filled in."""
@@ -150,8 +171,15 @@ def load_recipe(file: str | Path, changes: Mapping[str, str] | None = None) -> R
         *parents, last = dotted.split(".")
         place = content
         for parent in parents:
-            place = place.setdefault(parent, {}) if isinstance(place, dict) else {}
-        place[last] = yaml.safe_load(value)
+            if place.get(parent) is None:
+                place[parent] = {}
+            place = place[parent]
+            if not isinstance(place, dict):
+                raise OptionError(f"{dotted}={value}: {parent!r} holds a value, not parts that could be set.")
+        try:
+            place[last] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise OptionError(f"{dotted}={value!r} is not valid YAML: {error}") from error
     return build(Recipe, content, str(file))
 
 

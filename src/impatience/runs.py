@@ -40,7 +40,7 @@ class Run:
 
     @classmethod
     def start(cls, folder: Path, recipe: Recipe, facts: dict[str, Any]) -> Run:
-        """Make a new run folder.
+        """Make a new run folder; where several processes train, one of them does.
 
         Raises:
             RunError: If there is one already.
@@ -73,7 +73,18 @@ class Run:
             )
         return cls(folder, recipe.train.keep_checkpoints)
 
+    @property
+    def finished(self) -> bool:
+        """Whether the trained model is there; its card is written last."""
+        return (self.folder / "README.md").exists()
+
     # Checkpoints
+
+    @staticmethod
+    def trained_to_the_end(checkpoint: Path) -> bool:
+        """Tell whether a checkpoint was written after the last step."""
+        state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+        return int(state["global_step"]) >= int(state["max_steps"])
 
     def checkpoints(self) -> list[Path]:
         """Return the whole checkpoints, oldest first."""
@@ -140,8 +151,8 @@ class Run:
         return [json.loads(line) for line in lines if line.endswith("}")]
 
     def forget_after(self, step: int) -> None:
-        """Take back what was logged after a step, because it will be done again."""
-        kept = [line for line in self.metrics() if line["step"] <= step]
+        """Take back what was logged after a step, and at the very end, because it will be done again."""
+        kept = [line for line in self.metrics() if line["step"] <= step and not line.get("final")]
         write_whole(self.folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept))
 
 

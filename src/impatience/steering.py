@@ -40,6 +40,8 @@ class Course:
     def repeat(self, rows: int) -> Course:
         """Repeat each row until there are that many, as beams and returned samples do."""
         copies = rows // self.target.shape[0]
+        if copies == 1:
+            return self
         target, start = (tensor.repeat_interleave(copies) for tensor in (self.target, self.start))
         return Course(target, self.unit, start)
 
@@ -163,11 +165,11 @@ class Steering(nn.Module):
             progress, target = column.float().expand(ids.shape), (target - 1).clamp(min=1)
         else:
             progress = self.vocabulary.progress(ids, column >= course.start[:, None], course.unit)
-        progress = torch.minimum(progress, target)[:, -columns:]
+        progress = torch.minimum(progress[:, -columns:], target)
         if noisy:
             progress = self.method.noisy(progress, target, self.width)
         if isinstance(self.method, EmbeddingMethod):
-            told = (column >= course.start[:, None] - 1)[:, -columns:, None]
+            told = (column[-columns:] >= course.start[:, None] - 1)[..., None]
             self._signal = self.method.embedding(progress, target, self.width) * (told * self.amplitude)
         else:
             self._place = progress, target

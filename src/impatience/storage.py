@@ -7,6 +7,7 @@ options, and ``impatience.safetensors`` where the method has weights of its own.
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,12 +89,10 @@ def load_parts(name: str | Path, base_model: Any, **kwargs: Any) -> tuple[Any, S
         raise ModelFilesError(f"{path} is damaged ({error!r}). Save the model again, or fetch it anew.") from error
     if form != 1:
         raise ModelFilesError(f"{path} has format {form}, this version reads 1. Update impatience.")
-    from transformers import AutoTokenizer
-
     weights = _file(name, WEIGHTS)
     saved = Saved(
         **wanted,
-        tokenizer=AutoTokenizer.from_pretrained(name) if tokenizer else None,
+        tokenizer=_tokenizer(name) if tokenizer else None,
         tensors=load_file(weights) if weights else {},
     )
     return _load_adapted(name, base_model, **kwargs), saved
@@ -106,9 +105,16 @@ def is_length_controlled(name: str | Path) -> bool:
 
 def load_base(name: str | Path, **kwargs: Any) -> tuple[Any, Any]:
     """Load a plain Hugging Face model and its tokenizer."""
+    return _auto(name, **kwargs), _tokenizer(name)
+
+
+def _tokenizer(name: str | Path) -> Any:
+    """Load a tokenizer. Marian's recommends sacremoses, for a method that tokenizing never calls."""
     from transformers import AutoTokenizer
 
-    return _auto(name, **kwargs), AutoTokenizer.from_pretrained(name)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses", category=UserWarning)
+        return AutoTokenizer.from_pretrained(name)
 
 
 def _load_adapted(name: str | Path, base_model: Any, **kwargs: Any) -> Any:

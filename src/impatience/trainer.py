@@ -17,15 +17,18 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.data import Sampler
-from transformers import Trainer
+from transformers import Trainer, TrainerState
 
-from impatience.data._encoding import collate
+from impatience.data import collate
 from impatience.generation import eos_ids
+from impatience.graphs import StepGraphs
 from impatience.model import LengthControlled
 from impatience.recipes import Recipe
 from impatience.runs import Run
 
 Row = dict[str, Any]
+SHAPE_STEP = 64
+"""Batches for CUDA graphs have lengths that are multiples of this."""
 
 
 class LengthTrainer(Trainer):  # type: ignore[misc]
@@ -57,10 +60,45 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         )
         self.model_accepts_loss_kwargs = self.loss_is_scaled_for_ga = True
         self.tokens_seen = 0
+        self.graphs = self._step_graphs()
 
     def _collate(self, rows: list[Row]) -> dict[str, Any]:
+        """Make a batch; ``tokens`` counts what is no padding, ``first`` is a column before which nothing is written."""
+        batch: dict[str, Any] = collate(rows, self.pad_id, self.encoder_decoder)
         tokens = sum(len(row["input_ids"]) + len(row["labels"]) * self.encoder_decoder for row in rows)
-        return {**collate(rows, self.pad_id, self.encoder_decoder), "tokens": tokens}
+        first = 0 if self.encoder_decoder else min(map(_written_from, rows))
+        if self.graphs is not None:  # few shapes, so that few graphs are recorded
+            fillers = {"input_ids": self.pad_id, "attention_mask": 0, "labels": -100}
+            batch = {name: pad_to_multiple(tensor, SHAPE_STEP, fillers[name]) for name, tensor in batch.items()}
+            first = max(1, first // SHAPE_STEP * SHAPE_STEP) if first else 0
+        return {**batch, "tokens": tokens, "first": first}
+
+    def _step_graphs(self) -> StepGraphs | None:
+        part = self.recipe.train
+        alone = self.args.world_size == 1 and part.accumulation == 1 and not part.gradient_checkpointing
+        if not (part.cuda_graphs and torch.cuda.is_available() and alone):
+            return None
+        return StepGraphs([weight for weight in self.model.parameters() if weight.requires_grad])
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        """Compute gradients, from a recorded graph where that can be."""
+        if self.graphs is None:
+            return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[no-any-return]
+        model.train()
+        inputs = self._prepare_inputs(inputs)
+        self.tokens_seen += inputs.pop("tokens")
+        first = inputs.pop("first")
+        inputs["items"] = torch.as_tensor(num_items_in_batch, device=self.args.device)
+
+        def body(tensors: dict[str, Tensor]) -> Tensor:
+            batch = {name: tensor for name, tensor in tensors.items() if name != "items"}
+            batch |= {"tokens": 0, "first": first}  # type: ignore[dict-item]
+            with self.compute_loss_context_manager():
+                loss: Tensor = self.compute_loss(model, batch, num_items_in_batch=tensors["items"])
+            self.accelerator.backward(loss)
+            return loss
+
+        return self.graphs.step(inputs, first, body)
 
     # The loss
 
@@ -69,16 +107,15 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
     ) -> Any:
         """Return cross-entropy over what is to be written, averaged over the tokens of the whole global batch."""
         labels: Tensor = inputs["labels"]
-        tokens = inputs.pop("tokens")
+        tokens, first = inputs.pop("tokens"), inputs.pop("first")
         self.tokens_seen += tokens if model.training else 0
         if self.encoder_decoder:
             logits = model(**inputs).logits
         else:
             # Padding is on the right, where causal attention never looks, so no mask is needed.
-            first = int((labels != -100).any(0).int().argmax())
             kept = torch.arange(first - 1, labels.shape[1] - 1, device=labels.device)
             inputs = {"input_ids": inputs["input_ids"], "labels": labels}
-            logits = model(**inputs, compute_loss=False, logits_to_keep=kept).logits
+            logits = model(**inputs, compute_loss=False, logits_to_keep=kept, use_cache=False).logits
             labels = labels[:, first:]
         loss, count = token_loss(logits, labels, self.eos, self.recipe.train.eos_weight)
         if num_items_in_batch is None:
@@ -158,9 +195,20 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         trained = {name for name, weight in self.model.named_parameters() if weight.requires_grad}
         save_file({k: v.contiguous() for k, v in state.items() if k in trained}, folder / "model.safetensors")
 
+    def load(self, checkpoint: Path) -> None:
+        """Take the weights and the state of a checkpoint, to train no further."""
+        self._load_from_checkpoint(str(checkpoint))
+        self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        self.model.taught = True
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         state = load_file(Path(resume_from_checkpoint) / "model.safetensors")
         (model or self.model).load_state_dict(state, strict=False)
+
+
+def pad_to_multiple(tensor: Tensor, multiple: int, filler: int) -> Tensor:
+    """Pad (B, T) on the right until T is a multiple of a number."""
+    return nn.functional.pad(tensor, (0, -tensor.shape[1] % multiple), value=filler)
 
 
 def prompts(rows: list[Row], pad_id: int, encoder_decoder: bool) -> dict[str, Tensor]:

@@ -6,16 +6,17 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import EarlyStoppingCallback, TrainerCallback, TrainingArguments, set_seed
+from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, TrainingArguments, set_seed
 
 from impatience import provenance, toy
 from impatience.cards import model_card
-from impatience.data import Example, checksum, load
-from impatience.data._encoding import Encoder
+from impatience.data import Encoder, Example, Spec, checksum, load
+from impatience.errors import DataError, LongTargetError, OptionError
 from impatience.lengths import split_sentences
 from impatience.model import LengthControlled, attach
 from impatience.recipes import Recipe
@@ -40,24 +41,32 @@ def train(recipe: Recipe, out: Path | None = None, *, resume: bool = False, data
         The run folder, with the trained model in ``model/``.
     """
     folder = out or Path("runs") / recipe.name
-    run = Run.reopen(folder, recipe) if resume else None
+    if resume and Run.reopen(folder, recipe).finished:
+        _say(f"{folder} is finished already.")
+        return folder
+    arguments = training_arguments(recipe, folder)
+    leads = arguments.process_index == 0
+    say = _say if leads else _say_nothing
     set_seed(recipe.train.seed)
     model, tokenizer = build_model(recipe)
     rows = {split: encode(recipe, split, model, tokenizer, data_dir) for split in ("train", "validation")}
-    if run is None:
-        run = Run.start(folder, recipe, _facts(recipe, rows, data_dir))
-    trainer = LengthTrainer(model, recipe, run, rows["train"], rows["validation"], _arguments(recipe, folder))
-    say = _say if trainer.is_world_process_zero() else _say_nothing
-    checkpoint = run.last_checkpoint(say) if resume else None
-    if resume and trainer.is_world_process_zero():
-        run.forget_after(int(checkpoint.name.split("-")[1]) if checkpoint else 0)
-    for callback in (StrengthSchedule(model, recipe), Progress(trainer, say)):
+    with arguments.main_process_first(local=False):
+        if leads and not resume:
+            Run.start(folder, recipe, _facts(recipe, rows, data_dir))
+        run = Run(folder, recipe.train.keep_checkpoints)
+        checkpoint = run.last_checkpoint(say) if resume else None
+        if leads and resume:
+            run.forget_after(int(checkpoint.name.split("-")[1]) if checkpoint else 0)
+    trainer = LengthTrainer(model, recipe, run, rows["train"], rows["validation"], arguments)
+    trainer.remove_callback(PrinterCallback)
+    for callback in (StrengthSchedule(model, recipe), Progress(trainer, say, measured_peak())):
         trainer.add_callback(callback)
     if recipe.train.early_stopping is not None:
         trainer.add_callback(EarlyStoppingCallback(recipe.train.early_stopping))
-    if recipe.train.compile:
-        model.family.decoder_of(model).compile(dynamic=True)
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if checkpoint and run.trained_to_the_end(checkpoint):
+        trainer.load(checkpoint)
+    else:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finish(trainer, run, say)
     return folder
 
@@ -66,6 +75,12 @@ def build_model(recipe: Recipe) -> tuple[LengthControlled, Any]:
     """Load the base model, give it adapters if the recipe asks for them, and attach the method."""
     name = recipe.model.base
     base, tokenizer = toy.build(name) if name in toy.NAMES else load_base(resolve(name), dtype=torch.float32)
+    unsaved = base._keys_to_ignore_on_save or []
+    for weight_name, weight in base.named_parameters():
+        if any(
+            key in weight_name for key in unsaved
+        ):  # e.g. Marian's fixed sinusoids: what is not saved is not trained
+            weight.requires_grad_(False)
     if recipe.train.gradient_checkpointing:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         base.config.use_cache = False
@@ -79,21 +94,26 @@ def build_model(recipe: Recipe) -> tuple[LengthControlled, Any]:
 
 
 def encode(recipe: Recipe, split: str, model: LengthControlled, tokenizer: Any, data_dir: Path | None) -> list[Row]:
-    """Read and tokenize one split."""
-    part = recipe.data
-    encoder = Encoder(
-        tokenizer,
-        model.family.encoder_decoder,
-        part.template,
-        part.max_source_tokens,
-        part.max_target_tokens,
-        part.prefix,
-    )
+    """Read and tokenize one split; several data sets take turns, so that a limit cuts all of them alike."""
+    part, encoder_decoder = recipe.data, model.family.encoder_decoder
+    room = model.family.room(model)
+    longest = min(filter(None, (part.max_target_tokens, room and room - 2)), default=None)
+    encoder = Encoder(tokenizer, encoder_decoder, part.template, part.max_source_tokens, longest, part.prefix)
     limit = part.limit if split == "train" else part.validation_limit
-    examples = [e for spec in _specs(recipe, split) for e in load(spec, split, data_dir=data_dir, limit=limit)][:limit]
+    sets = [load(spec, split, data_dir=data_dir, limit=limit) for spec in specs(recipe, split)]
+    examples = [example for turn in zip_longest(*sets) for example in turn if example is not None][:limit]
     if split == "train":
         examples += [copy for e in examples for copy in shorter(e, part.sentence_copies, recipe.train.seed)]
-    return [encoder(example) for example in examples]
+    rows = []
+    for example in examples:
+        try:
+            rows.append(encoder(example))
+        except LongTargetError:
+            if part.long_targets == "error":
+                raise
+    if not rows:
+        raise DataError(f"No example of the {split} split can be used: every target is over {longest} tokens.")
+    return rows
 
 
 def shorter(example: Example, copies: int, seed: int) -> list[Example]:
@@ -111,23 +131,36 @@ def shorter(example: Example, copies: int, seed: int) -> list[Example]:
     return made
 
 
-def _specs(recipe: Recipe, split: str) -> tuple[str, ...]:
+def specs(recipe: Recipe, split: str) -> tuple[str, ...]:
+    """Return the data sets that a recipe names for a split.
+
+    Raises:
+        OptionError: If none is named for validation and the training data has no validation split of its own.
+    """
     chosen = recipe.data.train if split == "train" or recipe.data.validation is None else recipe.data.validation
-    return (chosen,) if isinstance(chosen, str) else chosen
+    names = (chosen,) if isinstance(chosen, str) else chosen
+    for spec in names:
+        if split != "train" and recipe.data.validation is None and not Spec.parse(spec).has_split(split):
+            raise OptionError(
+                f"data.validation is missing: {spec!r} has no validation split of its own. Name other data there, "
+                f"or put {{split}} into the file's name."
+            )
+    return names
 
 
 def _facts(recipe: Recipe, rows: dict[str, list[Row]], data_dir: Path | None) -> dict[str, Any]:
     data = {
         split: {
             "examples": len(rows[split]),
-            "sha256": {spec: checksum(spec, split, data_dir) for spec in _specs(recipe, split)},
+            "sha256": {spec: checksum(spec, split, data_dir) for spec in specs(recipe, split)},
         }
         for split in rows
     }
     return {"environment": provenance.environment(), "seed": recipe.train.seed, "data": data}
 
 
-def _arguments(recipe: Recipe, folder: Path) -> TrainingArguments:
+def training_arguments(recipe: Recipe, folder: Path) -> TrainingArguments:
+    """Return the Trainer's arguments for a recipe."""
     part, cuda = recipe.train, torch.cuda.is_available()
     return TrainingArguments(
         str(folder),
@@ -143,6 +176,8 @@ def _arguments(recipe: Recipe, folder: Path) -> TrainingArguments:
         bf16=part.precision == "bf16" or (part.precision == "auto" and cuda),
         use_cpu=not cuda,
         dataloader_pin_memory=cuda,
+        accelerator_config={"non_blocking": cuda},  # with the next line: the processor never waits for the GPU
+        logging_nan_inf_filter=False,
         logging_steps=part.log_steps,
         eval_strategy="steps",
         eval_steps=part.eval_steps,
@@ -180,21 +215,25 @@ class StrengthSchedule(TrainerCallback):  # type: ignore[misc]
 class Progress(TrainerCallback):  # type: ignore[misc]
     """Writes what users watch to the terminal and to metrics.jsonl."""
 
-    def __init__(self, trainer: LengthTrainer, say: Say) -> None:
-        self.trainer, self.say = trainer, say
+    def __init__(self, trainer: LengthTrainer, say: Say, peak: float | None) -> None:
+        self.trainer, self.say, self.peak = trainer, say, peak
         self.weights = sum(weight.numel() for weight in trainer.model.parameters())
-        self.peak = measured_peak()
-        self.tokens, self.seconds, self.begun = 0, 0.0, 0.0
+        self.steps, self.seconds, self.last = 0, 0.0, 0.0
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Start the clock."""
+    def _start_the_clock(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Leave out of the speed what is no training."""
         del args, state, control, kwargs
-        self.begun = time.perf_counter()
+        self.last = time.perf_counter()
+
+    on_train_begin = on_evaluate = on_save = _start_the_clock
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Stop the clock."""
-        del args, state, control, kwargs
-        self.seconds += time.perf_counter() - self.begun
+        """Add the time since the last step, data loading and all."""
+        del args, state, kwargs
+        if control.should_log and torch.cuda.is_available():
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        self.steps, self.seconds, self.last = self.steps + 1, self.seconds + now - self.last, now
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Add speed to what was logged, and write it down."""
@@ -203,10 +242,11 @@ class Progress(TrainerCallback):  # type: ignore[misc]
             return
         line = {"step": state.global_step, **{k: v for k, v in logs.items() if isinstance(v, int | float)}}
         if "loss" in logs and self.seconds:
+            line["seconds_per_step"] = round(self.seconds / self.steps, 5)
             line["tokens_per_second"] = round(self.trainer.tokens_seen / self.seconds, 1)
             if self.peak:
                 line["share_of_peak"] = round(6 * self.weights * line["tokens_per_second"] / self.peak, 4)
-            self.trainer.tokens_seen, self.seconds = 0, 0.0
+            self.trainer.tokens_seen, self.steps, self.seconds = 0, 0, 0.0
         self.trainer.run.log(line)
         self.say("  ".join(f"{name} {value:.4g}" for name, value in line.items()))
 
@@ -233,8 +273,8 @@ def finish(trainer: LengthTrainer, run: Run, say: Say) -> None:
         run.log({"step": trainer.state.global_step, **metrics, "final": True})
         trainer.model.save_pretrained(run.folder / "model")
         card = model_card(run.folder, trainer.recipe, run.metrics())
-        write_whole(run.folder / "README.md", card)
         write_whole(run.folder / "model" / "README.md", card)
+        write_whole(run.folder / "README.md", card)
         say(f"The model is in {run.folder / 'model'}; its card in {run.folder / 'README.md'}.")
 
 

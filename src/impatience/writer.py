@@ -12,10 +12,8 @@ from impatience.errors import SourceError
 from impatience.generation import Landed
 from impatience.lengths import Unit, decode
 from impatience.model import LengthControlled, attach
-from impatience.sources import resolve
+from impatience.sources import DEFAULT_MODEL, resolve
 from impatience.storage import is_length_controlled, load_base
-
-DEFAULT_MODEL = "smollm2-135m-instruct"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from impatience.data._templates import TEMPLATES
 from impatience.data.base import Example
-from impatience.errors import DataError, OptionError, TokenizerError
+from impatience.errors import DataError, LongTargetError, OptionError, TokenizerError
 from impatience.registry import nearest
 
 if TYPE_CHECKING:
@@ -77,16 +77,18 @@ class Encoder:
             special tokens not counted.
 
         Raises:
-            DataError: If the target is too long or holds no token, or there is no room for the source.
+            LongTargetError: If the target is too long.
+            DataError: If it holds no token, or there is no room for the source.
         """
         target = self._target(example)
         count = sum(i not in self._special for i in target)
         if count == 0:
             raise DataError(f"{example.id}: the tokenizer knows nothing of the target {example.target[:40]!r}.")
         if self.max_target_tokens is not None and count > self.max_target_tokens:
-            raise DataError(
+            raise LongTargetError(
                 f"{example.id}: the target has {count} tokens, and max_target_tokens is {self.max_target_tokens}. "
-                f"Targets are never cut: raise max_target_tokens, or leave the example out."
+                f"Targets are never cut: raise max_target_tokens as far as the model has room, or leave the example "
+                f"out (in a recipe: data.long_targets: leave_out)."
             )
         if self.encoder_decoder:
             source = self._ids(

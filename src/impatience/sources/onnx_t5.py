@@ -1,0 +1,106 @@
+"""From a T5 that was exported to ONNX and quantised to 8 bits, encoder and decoder apart, to a folder in float32.
+
+A quantised weight is ``(q - zero point) × scale`` with one zero point and one scale for each tensor. float32 holds
+that product as the file means it; bfloat16 would halve the folder and round what was rounded once already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from impatience.sources._folder import save_model
+
+FILES = ("encoder.onnx", "decoder.onnx", "tokenizer.json")
+_OWNERS = {"enc": "encoder.", "m": ""}  # how the export calls the encoder and the whole model
+
+
+def convert(files: Path, folder: Path) -> None:
+    """Read ``FILES``; the sizes are those of the tensors."""
+    import torch
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    weights = {
+        _name(path): torch.from_numpy(array)
+        for part in ("encoder", "decoder")
+        for path, array in _tensors(files / f"{part}.onnx")
+    }
+    del weights["encoder.embed_tokens.weight"]  # a copy, as the encoder has a file of its own
+    for part in ("encoder", "decoder"):
+        weights[f"{part}.embed_tokens.weight"] = weights["shared.weight"]
+    vocab_size, width = weights["shared.weight"].shape
+    attention = "encoder.block.0.layer.0.SelfAttention"
+    buckets, heads = weights[f"{attention}.relative_attention_bias.weight"].shape
+    special = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    config = T5Config(
+        vocab_size=vocab_size,
+        d_model=width,
+        d_kv=weights[f"{attention}.q.weight"].shape[0] // heads,
+        d_ff=weights["encoder.block.0.layer.1.DenseReluDense.wi_0.weight"].shape[0],
+        num_layers=_blocks(weights, "encoder"),
+        num_decoder_layers=_blocks(weights, "decoder"),
+        num_heads=heads,
+        relative_attention_num_buckets=buckets,
+        feed_forward_proj="gated-gelu",
+        tie_word_embeddings=False,
+        **special,
+    )
+    # T5Config reads the False as "scores are not scaled" and then says True. The head is a tensor of its own, and a
+    # configuration that says True is how it gets lost: transformers ties it again wherever it looks there.
+    config.tie_word_embeddings = False
+    save_model(folder, T5ForConditionalGeneration, config, weights, **special)
+    _save_tokenizer(files / "tokenizer.json", folder)
+
+
+def _blocks(weights: dict[str, Any], part: str) -> int:
+    return len({match[1] for match in (re.match(rf"{part}\.block\.(\d+)\.", name) for name in weights) if match})
+
+
+def _name(path: str) -> str:
+    """Return what transformers calls a tensor: ``/enc/block.0/…/q`` and ``enc.block.0.…`` are the encoder's."""
+    owner, _, rest = path.strip("/").replace("/", ".").partition(".")
+    return _OWNERS[owner] + rest
+
+
+def _tensors(file: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the path and the float32 values of every weight in a graph."""
+    import numpy as np
+    import onnx
+
+    graph = onnx.load(file).graph
+    stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+
+    def dequantize(name: str) -> Any:
+        quantized, zero_point = (stored[f"{name}_{kind}"].astype(np.float32) for kind in ("quantized", "zero_point"))
+        return (quantized - zero_point) * stored[f"{name}_scale"]
+
+    for node in graph.node:  # a linear layer: its weight has a number for a name, and lies [in, out]
+        if node.op_type == "MatMulInteger":
+            weight = dequantize(node.input[1].removesuffix("_quantized"))
+            yield node.name.removesuffix("/MatMul_quant") + ".weight", np.ascontiguousarray(weight.T)
+    for name, array in stored.items():
+        if name.endswith("norm.weight"):
+            yield name, array.copy()
+        elif name.endswith(".weight_quantized"):  # an embedding
+            yield name.removesuffix("_quantized"), dequantize(name.removesuffix("_quantized"))
+
+
+def _save_tokenizer(file: Path, folder: Path) -> None:
+    """Save the tokenizer without the truncation and padding that the export fixed."""
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer.from_file(str(file))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=512,
+        model_input_names=["input_ids", "attention_mask"],
+        clean_up_tokenization_spaces=False,
+        pad_token="<pad>",
+        eos_token="</s>",
+        unk_token="<unk>",
+    ).save_pretrained(folder)

@@ -1,0 +1,318 @@
+"""Training: it learns, it can be killed and goes on, it says what is wrong."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from impatience import LengthControlled
+from impatience import toy as toy_models
+from impatience.data import Example, load
+from impatience.errors import DataError, OptionError, RunError
+from impatience.lengths import Unit, measure, split_sentences
+from impatience.recipes import Recipe, load_recipe
+from impatience.runs import Run
+from impatience.trainer import GroupedSampler, LengthTrainer, pad_to_multiple, prompts, token_loss
+from impatience.training import build_model, encode, shorter, train
+
+ROOT = Path(__file__).parents[1]
+TOY = ROOT / "recipes" / "small" / "toy.yaml"
+SHORT = {
+    "train.steps": "24",
+    "train.batch_size": "8",
+    "train.save_steps": "8",
+    "train.eval_steps": "12",
+    "train.log_steps": "4",
+    "train.sample": "4",
+    "data.limit": "120",
+    "data.validation_limit": "8",
+}
+
+
+def toy(**changes: Any) -> Recipe:
+    return load_recipe(TOY, {**SHORT, **{name.replace("__", "."): str(value) for name, value in changes.items()}})
+
+
+def child(*arguments: str, code: int = 0, launcher: tuple[str, ...] = ()) -> str:
+    """Run tests/train_child.py in a process of its own and return what it said."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *launcher, str(ROOT / "tests" / "train_child.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == code, done.stderr[-2000:]
+    return done.stderr
+
+
+def settings(changes: dict[str, str]) -> list[str]:
+    return [word for name, value in changes.items() for word in ("--set", f"{name}={value}")]
+
+
+# It learns
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(load_recipe(TOY), tmp_path_factory.mktemp("toy") / "run")
+
+
+def test_the_toy_learns_to_end_where_it_is_asked_to(learned: Path) -> None:
+    model = LengthControlled.from_pretrained(learned / "model").eval()
+    examples = load("toy", "test", limit=100)
+    sources = model.tokenizer([e.source for e in examples], return_tensors="pt")
+    targets = [measure(e.target, Unit.WORDS) for e in examples]
+    _, reports = model.generate(**sources, target_tokens=targets, return_report=True)
+    errors = [abs(report.length - report.target) for report in reports]
+    assert sum(errors) / len(errors) < 1
+    assert sum(report.landed == "natural" for report in reports) > 80
+    _, reports = model.generate(**sources, target_words=targets, return_report=True)
+    assert sum(abs(report.length - report.target) for report in reports) / len(reports) < 1
+
+
+def test_the_run_folder_tells_everything(learned: Path) -> None:
+    facts = json.loads((learned / "run.json").read_text())
+    assert facts["seed"] == 0
+    assert {"torch", "transformers", "commit", "cpu"} <= facts["environment"].keys()
+    assert len(facts["data"]["train"]["sha256"]["toy"]) == 64
+    resolved = yaml.safe_load((learned / "recipe.yaml").read_text())
+    assert resolved["train"]["betas"] == [0.9, 0.99]
+    lines = [json.loads(line) for line in (learned / "metrics.jsonl").read_text().splitlines()]
+    assert {"loss", "tokens_per_second"} <= lines[0].keys()
+    assert lines[-1]["eval_length_mae"] < 1
+    card = (learned / "README.md").read_text()
+    assert "length MAE" in card
+    assert "base: toy-bart" in card
+    assert not [file for file in (learned / "model").iterdir() if file.suffix in (".bin", ".pt", ".pkl")]
+
+
+# It can be killed
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    folder = tmp_path_factory.mktemp("calm") / "run"
+    child(str(TOY), str(folder), *settings(SHORT))
+    return (folder / "model" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("death", [["--die-at-step", str(random.Random(11).randrange(9, 24))], ["--die-writing", "16"]])
+def test_killed_and_resumed_it_ends_with_the_same_weights(death: list[str], undisturbed: bytes, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    child(str(TOY), str(folder), *settings(SHORT), *death, code=-signal.SIGKILL)
+    assert not (folder / "model").exists()
+    said = child(str(TOY), str(folder), *settings(SHORT), "--resume")
+    if "--die-writing" in death:
+        assert "checkpoint-16 was not finished" in said
+        assert "Going on from checkpoint-8" in said
+    assert "Going on from checkpoint-" in said
+    assert (folder / "model" / "model.safetensors").read_bytes() == undisturbed
+    steps = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert max(Counter(steps).values()) <= 3  # a loss, a validation and the end: nothing twice
+    assert sorted(steps) == steps
+
+
+def test_killed_before_the_first_checkpoint_it_starts_again(undisturbed: bytes, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    child(str(TOY), str(folder), *settings(SHORT), "--die-at-step", "3", code=-signal.SIGKILL)
+    said = child(str(TOY), str(folder), *settings(SHORT), "--resume")
+    assert "no whole checkpoint" in said
+    assert (folder / "model" / "model.safetensors").read_bytes() == undisturbed
+
+
+def test_two_processes_lose_as_one_does(tmp_path: Path) -> None:
+    calm = {**SHORT, "model.options": "{noise: 0}", "train.steps": "12"}
+    child(str(TOY), str(tmp_path / "one"), *settings(calm))
+    half = {**calm, "train.batch_size": "4"}
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    child(str(TOY), str(tmp_path / "two"), *settings(half), launcher=launcher)
+    losses = [[line["loss"] for line in Run(tmp_path / name).metrics() if "loss" in line] for name in ("one", "two")]
+    assert len(losses[0]) == 3
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_a_full_disk_keeps_the_older_checkpoint_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save = LengthTrainer._save_optimizer_and_scheduler
+
+    def full(self: Any, folder: str) -> None:
+        if self.state.global_step == 16:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(self, folder)
+
+    monkeypatch.setattr(LengthTrainer, "_save_optimizer_and_scheduler", full)
+    with pytest.raises(RunError, match=r"No space left for checkpoint-16.*checkpoint-8 is whole.*--resume"):
+        train(toy(), tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoint-16").exists()
+    monkeypatch.setattr(LengthTrainer, "_save_optimizer_and_scheduler", save)
+    assert (train(toy(), tmp_path / "run", resume=True) / "model").is_dir()
+
+
+def test_resuming_what_is_trained_to_the_end_trains_no_further(tmp_path: Path) -> None:
+    recipe, folder = toy(), tmp_path / "run"
+    train(recipe, folder)
+    weights = (folder / "model" / "model.safetensors").read_bytes()
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    assert train(recipe, folder, resume=True) == folder
+    assert (folder / "metrics.jsonl").read_text().splitlines() == lines
+    (folder / "README.md").unlink()  # as if killed after the last checkpoint, before the card was written
+    shutil.rmtree(folder / "model")
+    train(recipe, folder, resume=True)
+    assert (folder / "model" / "model.safetensors").read_bytes() == weights
+    assert [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()] == [
+        json.loads(line)["step"] for line in lines
+    ]
+
+
+# It says what is wrong
+
+
+def test_a_run_is_not_overwritten_nor_resumed_with_another_recipe(tmp_path: Path) -> None:
+    train(toy(train__steps=2), tmp_path / "run")
+    with pytest.raises(RunError, match="holds a run already"):
+        train(toy(train__steps=2), tmp_path / "run")
+    with pytest.raises(RunError, match=r"different: train\.seed"):
+        train(toy(train__steps=2, train__seed=1), tmp_path / "run", resume=True)
+    with pytest.raises(RunError, match="no run to resume"):
+        train(toy(), tmp_path / "nowhere", resume=True)
+
+
+def test_bad_data_names_the_row_or_file_and_leaves_no_run(tmp_path: Path) -> None:
+    def attempt(name: str, content: bytes, error: type[Exception], message: str) -> None:
+        file = tmp_path / name
+        file.write_bytes(content)
+        spec = str(file)
+        with pytest.raises(error, match=message):
+            train(toy(data__train=spec, data__validation="toy"), tmp_path / "run")
+        assert not (tmp_path / "run" / "run.json").exists()
+
+    attempt("columns.csv", b"article,target\nfern oak,oak\n", DataError, "source")
+    attempt("empty.csv", b"source,target\nfern oak,oak fern\nelm pine,\n", DataError, "row 2|line 3")
+    attempt("corrupt.jsonl.xz", b"\xfd7zXZ\x00garbage", DataError, "corrupt.jsonl.xz")
+    long = json.dumps({"source": "fern oak", "target": "oak " * 90}).encode()
+    (tmp_path / "long.jsonl").write_bytes(long)
+    with pytest.raises(DataError, match="90 tokens, and max_target_tokens is 50"):
+        train(
+            toy(data__train=tmp_path / "long.jsonl", data__validation="toy", data__max_target_tokens=50),
+            tmp_path / "run",
+        )
+
+
+def test_one_file_cannot_be_its_own_validation(tmp_path: Path) -> None:
+    file = tmp_path / "own.jsonl"
+    file.write_text('{"source": "fern oak", "target": "oak fern"}\n')
+    with pytest.raises(OptionError, match=r"data\.validation is missing"):
+        train(toy(data__train=file), tmp_path / "run")
+
+
+def test_long_targets_can_be_left_out_and_limits_are_shared(tmp_path: Path) -> None:
+    file = tmp_path / "own.jsonl"
+    targets = ["oak fern", "oak " * 90, "elm pine oak"]
+    file.write_text("".join(json.dumps({"source": "fern oak", "target": target}) + "\n" for target in targets))
+    recipe = toy(
+        data__train=f"[{file}, toy]",
+        data__validation="toy",
+        data__limit=6,
+        data__max_target_tokens=50,
+        data__long_targets="leave_out",
+    )
+    model, tokenizer = build_model(recipe)
+    rows = encode(recipe, "train", model, tokenizer, None)
+    assert [row["target_tokens"] for row in rows][::2][:1] == [2]
+    assert len(rows) == 5
+    assert sum(row["id"].startswith("toy") for row in rows) == 3
+
+
+def test_weights_that_are_never_saved_are_not_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    base, _ = toy_models.build("toy-bart")
+    monkeypatch.setattr(type(base), "_keys_to_ignore_on_save", ["model.decoder.embed_positions.weight"])
+    model, _ = build_model(toy())
+    frozen = [name for name, weight in model.named_parameters() if not weight.requires_grad]
+    assert frozen == ["base_model.model.decoder.embed_positions.weight"]
+
+
+# Its parts
+
+
+def test_own_data_lora_projections_annealing_and_early_stopping_work_together(tmp_path: Path) -> None:
+    file = tmp_path / "own.jsonl"
+    file.write_text("".join(json.dumps({"source": e.source, "target": e.target}) + "\n" for e in load("toy", limit=64)))
+    recipe = toy(
+        model__base="toy-llama",
+        model__options="{layers: all, noise: step}",
+        model__lora="{rank: 4, modules: [q_proj, v_proj]}",
+        data__train=file,
+        data__validation="toy",
+        data__sentence_copies=1,
+        train__signal_learning_rate=0.01,
+        train__eos_weight=4,
+        train__strength_from=3,
+        train__strength_steps=8,
+        train__accumulation=2,
+        train__early_stopping=1,
+        train__gradient_checkpointing=True,
+    )
+    folder = train(recipe, tmp_path / "run")
+    model = LengthControlled.from_pretrained(
+        folder / "model", base_model=build_model(toy(model__base="toy-llama"))[0].detach()
+    )
+    assert all(weight.abs().max() > 0 for weight in model.steering.parameters())
+    saved = load_file(folder / "model" / "adapter_model.safetensors")
+    assert saved
+    assert "checkpoint-24" in {path.name for path in Run(folder).checkpoints()}
+    assert all(
+        "lora" in name or "steering" in name for name in load_file(folder / "checkpoint-24" / "model.safetensors")
+    )
+
+
+def test_eos_weight_weighs_only_where_the_end_is_due() -> None:
+    logits = torch.randn(2, 4, 9)
+    labels = torch.tensor([[3, 4, 1, -100], [5, 1, -100, -100]])
+    plain, count = token_loss(logits, labels, [1], 1.0)
+    heavy, _ = token_loss(logits, labels, [1], 3.0)
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
+    at_ends = -logits.log_softmax(-1)[[0, 1], [2, 1], 1].sum()
+    assert count == 5
+    assert torch.allclose(plain, expected)
+    assert torch.allclose(heavy, plain + 2 * at_ends)
+
+
+def test_grouped_batches_are_alike_and_every_row_comes_once() -> None:
+    lengths = [random.Random(i).randint(1, 500) for i in range(1000)]
+    sampler = GroupedSampler(lengths, 10, seed=3)
+    order = list(sampler)
+    assert sorted(order) == list(range(1000))
+    spread = [
+        max(lengths[i] for i in order[b : b + 10]) - min(lengths[i] for i in order[b : b + 10])
+        for b in range(0, 1000, 10)
+    ]
+    assert sum(spread) / len(spread) < 20
+    assert list(sampler) == order
+    sampler.set_epoch(1)
+    assert list(sampler) != order
+
+
+def test_sentence_copies_are_consecutive_sentences_of_the_target() -> None:
+    text = "One is here. Two is there. Three is gone. Four is late."
+    copies = shorter(Example("a", "source", text), 20, seed=0)
+    assert {copy.id for copy in copies} == {f"a+{n}" for n in range(20)}
+    assert all(copy.target in text and copy.target != text for copy in copies)
+    assert {len(split_sentences(copy.target)) for copy in copies} == {1, 2, 3}
+    assert shorter(Example("b", "source", "Only one."), 5, seed=0) == []
+
+
+def test_prompts_are_padded_where_the_model_needs_it() -> None:
+    rows = [{"input_ids": [5, 6, 7, 8], "labels": [-100, -100, 7, 8]}, {"input_ids": [5, 9, 1], "labels": [-100, 9, 1]}]
+    assert prompts(rows, 0, encoder_decoder=False)["input_ids"].tolist() == [[5, 6], [0, 5]]
+    assert prompts(rows, 0, encoder_decoder=True)["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
+    assert pad_to_multiple(torch.ones(2, 5), 4, 0).shape == (2, 8)
