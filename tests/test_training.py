@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
+import impatience
 from impatience import LengthControlled
 from impatience import toy as toy_models
 from impatience.data import Example, load
@@ -26,7 +27,7 @@ from impatience.errors import DataError, OptionError, RunError
 from impatience.lengths import Unit, measure, split_sentences
 from impatience.recipes import Recipe, load_recipe
 from impatience.runs import Run
-from impatience.trainer import GroupedSampler, LengthTrainer, pad_to_multiple, prompts, token_loss
+from impatience.trainer import GroupedSampler, LengthTrainer, can_be_recorded, pad_to_multiple, prompts, token_loss
 from impatience.training import build_model, encode, shorter, train
 
 ROOT = Path(__file__).parents[1]
@@ -285,6 +286,78 @@ def test_eos_weight_weighs_only_where_the_end_is_due() -> None:
     assert count == 5
     assert torch.allclose(plain, expected)
     assert torch.allclose(heavy, plain + 2 * at_ends)
+
+
+def test_only_steps_that_are_all_alike_are_recorded() -> None:
+    assert can_be_recorded(toy().train)
+    for change in (
+        {"train__accumulation": 2},
+        {"train__gradient_checkpointing": True},
+        {"train__strength_from": 3, "train__strength_steps": 4},
+        {"train__cuda_graphs": False},
+    ):
+        assert not can_be_recorded(toy(**change).train)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU: run the tests on a machine that has one")
+def test_recorded_steps_train_as_plain_ones_do(tmp_path: Path) -> None:
+    losses = []
+    for graphs in (True, False):
+        recipe = toy(
+            train__cuda_graphs=graphs, train__eos_weight=2, model__options="{noise: 0}", train__precision="fp32"
+        )
+        folder = train(recipe, tmp_path / str(graphs))
+        losses.append([line["loss"] for line in Run(folder).metrics() if "loss" in line])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    folder = train(toy(train__steps=8), tmp_path / "run")
+    (folder / "README.md").unlink()
+    save_file({"other": torch.zeros(2)}, folder / "checkpoint-8" / "model.safetensors")
+    with pytest.raises(RunError, match="does not fit this model"):
+        train(toy(train__steps=8), folder, resume=True)
+
+
+def test_data_that_changed_is_noticed_on_resume(tmp_path: Path) -> None:
+    file = tmp_path / "own.jsonl"
+    lines = [json.dumps({"source": e.source, "target": e.target}) + "\n" for e in load("toy", limit=20)]
+    file.write_text("".join(lines))
+    recipe = toy(data__train=file, data__validation="toy", train__steps=4)
+    folder = train(recipe, tmp_path / "run")
+    (folder / "README.md").unlink()
+    file.write_text("".join(lines[:-1]))
+    with pytest.raises(RunError, match="has changed since it was started"):
+        train(recipe, folder, resume=True)
+
+
+def test_an_early_stop_is_an_end_also_when_resumed(tmp_path: Path) -> None:
+    recipe = toy(train__early_stopping=1, train__learning_rate=1e-12, train__eval_steps=4, train__save_steps=4)
+    folder = train(recipe, tmp_path / "run")
+    stopped = Run(folder).checkpoints()[-1].name
+    assert stopped in ("checkpoint-8", "checkpoint-12")
+    (folder / "README.md").unlink()
+    train(recipe, folder, resume=True)
+    assert Run(folder).checkpoints()[-1].name == stopped
+
+
+def test_rows_that_outgrow_the_model_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "own.jsonl"
+    file.write_text(json.dumps({"source": "fern oak " * 100, "target": "oak " * 90}) + "\n")
+    recipe = toy(model__base="toy-llama", data__train=file, data__validation="toy", data__max_source_tokens=210)
+    with pytest.raises(DataError, match="the model has 256 positions"):
+        train(recipe, tmp_path / "run")
+
+
+def test_the_writer_puts_a_source_as_training_did(learned: Path) -> None:
+    writer = impatience.load(learned / "model", quiet=True)
+    recipe = load_recipe(TOY)
+    model, tokenizer = build_model(recipe)
+    example = load("toy", "validation", limit=1)[0]
+    row = encode(recipe, "validation", model, tokenizer, None)[0]
+    assert writer._inputs(example.source, {})["input_ids"].tolist() == [row["input_ids"]]
+    result = writer.write(example.source, words=12)
+    assert (result.length, result.landed) == (12, "natural")
 
 
 def test_grouped_batches_are_alike_and_every_row_comes_once() -> None:

@@ -26,8 +26,9 @@ class LengthReport:
         length: What was written, in the unit asked for.
         target: What was asked for.
         unit: What is counted.
-        landed: "natural": on target, and the model chose to end there; "forced": on target because the landing
-            mode changed what the model would have written; "missed": off target, or not ended at all.
+        landed: "natural": on target (with ``at_most``: not over it), and the model chose to end there; "forced": on
+            target because the landing mode changed what the model would have written; "missed": off target, or not
+            ended at all.
         eos_probability: What the model itself gave EOS where the text stops; 0 if it did not end.
     """
 
@@ -139,10 +140,11 @@ class Call:
         """Return the arguments for ``generate``: the caller's, a budget of steps, and the landing's processors."""
         own = kwargs.pop("generation_config", None)
         config = copy.deepcopy(own or defaults)
-        bounded = bool({"max_new_tokens", "max_length"} & kwargs.keys()) or (own and own.max_new_tokens is not None)
+        limits = (own.max_new_tokens, own.max_length) if own is not None else ()
+        bounded = bool({"max_new_tokens", "max_length"} & kwargs.keys()) or any(limits)
         processors = LogitsProcessorList(kwargs.pop("logits_processor", None) or [])
+        config.min_length, config.min_new_tokens = 0, None  # the model's own; what the caller passes stays
         kwargs = config.update(**kwargs)
-        config.min_length, config.min_new_tokens = 0, None
         if not bounded:
             forced = int(config.forced_bos_token_id is not None)
             config.max_new_tokens = step_budget(self.target, self.landing, self.room, forced)

@@ -92,10 +92,15 @@ class TrainPart:
     )
     strength_steps: int = _option(0, "see `strength_from`")
     precision: Literal["auto", "bf16", "fp32"] = _option("auto", "auto is bf16 on a GPU, else fp32")
-    cuda_graphs: bool = _option(True, "on one GPU without accumulation, record each shape of step and replay it")
+    cuda_graphs: bool = _option(
+        True,
+        "on one GPU, record each shape of step and replay it; not with accumulation, checkpointing or strength_from",
+    )
     gradient_checkpointing: bool = _option(False, "recompute layers in the backward pass to save memory")
     group_by_length: bool = _option(True, "make batches of rows of similar length")
-    early_stopping: int | None = _option(None, "stop after so many validations without a better loss")
+    early_stopping: int | None = _option(
+        None, "stop after so many validations without a better loss; the model of the last step is kept"
+    )
     log_steps: int = _option(20, "steps between lines of progress")
     eval_steps: int = _option(200, "steps between validations, each with a sample of generated lengths")
     save_steps: int = _option(200, "steps between checkpoints")

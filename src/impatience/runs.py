@@ -45,15 +45,28 @@ class Run:
         Raises:
             RunError: If there is one already.
         """
-        if (folder / "run.json").exists():
-            raise RunError(
-                f"{folder} holds a run already. Continue it with --resume, or name another folder with --out."
-            )
+        cls.refuse_existing(folder)
         folder.mkdir(parents=True, exist_ok=True)
         run = cls(folder, recipe.train.keep_checkpoints)
         write_whole(folder / "recipe.yaml", yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True))
         write_whole(folder / "run.json", json.dumps(facts, indent=2) + "\n")
         return run
+
+    @staticmethod
+    def refuse_existing(folder: Path) -> None:
+        """Refuse a folder that holds a run."""
+        if (folder / "run.json").exists():
+            raise RunError(
+                f"{folder} holds a run already. Continue it with --resume, or name another folder with --out."
+            )
+
+    def refuse_changed_data(self, data: dict[str, Any]) -> None:
+        """Refuse to continue on other data than the run was started on."""
+        if json.loads((self.folder / "run.json").read_text(encoding="utf-8"))["data"] != data:
+            raise RunError(
+                f"The data of {self.folder} has changed since it was started (see run.json). Restore it, or start anew "
+                f"with --out."
+            )
 
     @classmethod
     def reopen(cls, folder: Path, recipe: Recipe) -> Run:
@@ -84,7 +97,8 @@ class Run:
     def trained_to_the_end(checkpoint: Path) -> bool:
         """Tell whether a checkpoint was written after the last step."""
         state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-        return int(state["global_step"]) >= int(state["max_steps"])
+        control = state.get("stateful_callbacks", {}).get("TrainerControl", {}).get("args", {})
+        return int(state["global_step"]) >= int(state["max_steps"]) or bool(control.get("should_training_stop"))
 
     def checkpoints(self) -> list[Path]:
         """Return the whole checkpoints, oldest first."""

@@ -1,7 +1,8 @@
 """Length-controlled models as files: safetensors and JSON, nothing pickled, no remote code.
 
 A folder holds what the base model saves (or its PEFT adapter), ``impatience.json`` with the method and its
-options, and ``impatience.safetensors`` where the method has weights of its own.
+options, ``impatience.safetensors`` where the method has weights of its own, and ``prompt.json`` where the model was
+trained by a recipe: how a source was put to it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from impatience.methods import METHODS
 from impatience.steering import Conventions, Steering
 from impatience.version import __version__
 
-SETTINGS, WEIGHTS = "impatience.json", "impatience.safetensors"
+SETTINGS, WEIGHTS, PROMPT = "impatience.json", "impatience.safetensors", "prompt.json"
+_HUB = ("revision", "token", "cache_dir", "local_files_only")
+"""Arguments that say where on the hub files come from; every file of a model is asked for with them."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,8 @@ def load_parts(name: str | Path, base_model: Any, **kwargs: Any) -> tuple[Any, S
     """
     if kwargs.pop("trust_remote_code", False):
         raise OptionError("trust_remote_code is not supported: no code is ever loaded with a model.")
-    path = _file(name, SETTINGS)
+    hub = {key: kwargs[key] for key in _HUB if key in kwargs}
+    path = _file(name, SETTINGS, **hub)
     if path is None:
         return _load_authors(name, **kwargs)
     try:
@@ -89,13 +93,19 @@ def load_parts(name: str | Path, base_model: Any, **kwargs: Any) -> tuple[Any, S
         raise ModelFilesError(f"{path} is damaged ({error!r}). Save the model again, or fetch it anew.") from error
     if form != 1:
         raise ModelFilesError(f"{path} has format {form}, this version reads 1. Update impatience.")
-    weights = _file(name, WEIGHTS)
+    weights = _file(name, WEIGHTS, **hub)
     saved = Saved(
         **wanted,
-        tokenizer=_tokenizer(name) if tokenizer else None,
+        tokenizer=_tokenizer(name, **hub) if tokenizer else None,
         tensors=load_file(weights) if weights else {},
     )
     return _load_adapted(name, base_model, **kwargs), saved
+
+
+def load_prompt(name: str | Path) -> dict[str, Any]:
+    """Return how sources were put to a model in training; empty if nobody wrote it down."""
+    path = _file(name, PROMPT)
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path else {}
 
 
 def is_length_controlled(name: str | Path) -> bool:
@@ -108,13 +118,13 @@ def load_base(name: str | Path, **kwargs: Any) -> tuple[Any, Any]:
     return _auto(name, **kwargs), _tokenizer(name)
 
 
-def _tokenizer(name: str | Path) -> Any:
+def _tokenizer(name: str | Path, **hub: Any) -> Any:
     """Load a tokenizer. Marian's recommends sacremoses, for a method that tokenizing never calls."""
     from transformers import AutoTokenizer
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses", category=UserWarning)
-        return AutoTokenizer.from_pretrained(name)
+        return AutoTokenizer.from_pretrained(name, **hub)
 
 
 def _load_adapted(name: str | Path, base_model: Any, **kwargs: Any) -> Any:
@@ -131,7 +141,8 @@ def _load_adapted(name: str | Path, base_model: Any, **kwargs: Any) -> Any:
 def _auto(name: str | Path, **kwargs: Any) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-    config = AutoConfig.from_pretrained(name)
+    hub = {key: kwargs[key] for key in _HUB if key in kwargs}
+    config = AutoConfig.from_pretrained(name, **hub)
     auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     return auto.from_pretrained(name, config=config, use_safetensors=True, **kwargs)
 
@@ -151,14 +162,14 @@ def _load_authors(name: str | Path, **kwargs: Any) -> tuple[Any, Saved]:
     return base, Saved("pre", {"strength": "raw"}, "authors", None)
 
 
-def _file(name: str | Path, file: str) -> Path | None:
+def _file(name: str | Path, file: str, **hub: Any) -> Path | None:
     """Find a file in a folder or, for a hub name, in the cache or on the hub; None if it is not there."""
     folder = Path(name)
     if folder.is_dir():
         return folder / file if (folder / file).is_file() else None
     from transformers.utils import cached_file
 
-    found = cached_file(str(name), file, _raise_exceptions_for_missing_entries=False)
+    found = cached_file(str(name), file, **hub, _raise_exceptions_for_missing_entries=False)
     return Path(found) if found else None
 
 

@@ -20,10 +20,11 @@ from torch.utils.data import Sampler
 from transformers import Trainer, TrainerState
 
 from impatience.data import collate
+from impatience.errors import OptionError, RunError
 from impatience.generation import eos_ids
 from impatience.graphs import StepGraphs
 from impatience.model import LengthControlled
-from impatience.recipes import Recipe
+from impatience.recipes import Recipe, TrainPart
 from impatience.runs import Run
 
 Row = dict[str, Any]
@@ -58,6 +59,10 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
             train_dataset=train,
             eval_dataset=validation,
         )
+        if self.is_fsdp_enabled:
+            raise OptionError(
+                "FSDP is not supported yet: a sharded model cannot be saved here. Launch with torchrun (DDP)."
+            )
         self.model_accepts_loss_kwargs = self.loss_is_scaled_for_ga = True
         self.tokens_seen = 0
         self.graphs = self._step_graphs()
@@ -74,9 +79,7 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         return {**batch, "tokens": tokens, "first": first}
 
     def _step_graphs(self) -> StepGraphs | None:
-        part = self.recipe.train
-        alone = self.args.world_size == 1 and part.accumulation == 1 and not part.gradient_checkpointing
-        if not (part.cuda_graphs and torch.cuda.is_available() and alone):
+        if not (torch.cuda.is_available() and self.args.world_size == 1 and can_be_recorded(self.recipe.train)):
             return None
         return StepGraphs([weight for weight in self.model.parameters() if weight.requires_grad])
 
@@ -117,7 +120,8 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
             inputs = {"input_ids": inputs["input_ids"], "labels": labels}
             logits = model(**inputs, compute_loss=False, logits_to_keep=kept, use_cache=False).logits
             labels = labels[:, first:]
-        loss, count = token_loss(logits, labels, self.eos, self.recipe.train.eos_weight)
+        weight = self.recipe.train.eos_weight if model.training else 1.0
+        loss, count = token_loss(logits, labels, self.eos, weight)
         if num_items_in_batch is None:
             loss = loss / count
         else:
@@ -202,8 +206,18 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         self.model.taught = True
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        state = load_file(Path(resume_from_checkpoint) / "model.safetensors")
-        (model or self.model).load_state_dict(state, strict=False)
+        target, state = model or self.model, load_file(Path(resume_from_checkpoint) / "model.safetensors")
+        trained = {name for name, weight in target.named_parameters() if weight.requires_grad}
+        if state.keys() != trained & target.state_dict().keys():
+            raise RunError(f"{resume_from_checkpoint} does not fit this model. Start anew with --out.")
+        target.load_state_dict(state, strict=False)
+
+
+def can_be_recorded(part: TrainPart) -> bool:
+    """Tell whether every step of a training runs the same kernels, its strength included, with nothing between."""
+    return (
+        part.cuda_graphs and part.accumulation == 1 and not part.gradient_checkpointing and part.strength_from is None
+    )
 
 
 def pad_to_multiple(tensor: Tensor, multiple: int, filler: int) -> Tensor:
@@ -242,7 +256,7 @@ def token_loss(logits: Tensor, labels: Tensor, eos: list[int], eos_weight: float
     """
     losses = nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none")
     if eos_weight != 1:
-        due = torch.isin(labels.flatten(), torch.tensor(eos, device=labels.device))
+        due = torch.stack([labels.flatten() == i for i in eos]).any(0)
         losses = torch.where(due, eos_weight * losses, losses)
     return losses.sum(), (labels != -100).sum()
 
@@ -272,17 +286,11 @@ class GroupedSampler(Sampler[int]):
         chance = random.Random(f"{self.seed} {self.epoch}")
         order = list(range(len(self.lengths)))
         chance.shuffle(order)
-        stretch = 50 * self.group
-        sorted_order = [
-            index
-            for begin in range(0, len(order), stretch)
-            for index in (
-                sorted(order[begin : begin + stretch], key=self.lengths.__getitem__)
-                if self.group > 1
-                else order[begin : begin + stretch]
-            )
-        ]
-        groups = [sorted_order[begin : begin + self.group] for begin in range(0, len(order), self.group)]
+        if self.group > 1:
+            size = 50 * self.group
+            stretches = [order[begin : begin + size] for begin in range(0, len(order), size)]
+            order = [index for stretch in stretches for index in sorted(stretch, key=self.lengths.__getitem__)]
+        groups = [order[begin : begin + self.group] for begin in range(0, len(order), self.group)]
         whole, rest = (groups[:-1], groups[-1:]) if len(groups[-1]) < self.group else (groups, [])
         chance.shuffle(whole)
         return iter(index for group in whole + rest for index in group)

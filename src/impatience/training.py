@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 import sys
 import time
 from collections.abc import Callable
@@ -22,7 +24,7 @@ from impatience.model import LengthControlled, attach
 from impatience.recipes import Recipe
 from impatience.runs import Run, write_whole
 from impatience.sources import resolve
-from impatience.storage import load_base
+from impatience.storage import PROMPT, load_base
 from impatience.trainer import LengthTrainer, Row
 
 Say = Callable[[str], None]
@@ -44,6 +46,8 @@ def train(recipe: Recipe, out: Path | None = None, *, resume: bool = False, data
     if resume and Run.reopen(folder, recipe).finished:
         _say(f"{folder} is finished already.")
         return folder
+    if not resume:
+        Run.refuse_existing(folder)
     arguments = training_arguments(recipe, folder)
     leads = arguments.process_index == 0
     say = _say if leads else _say_nothing
@@ -56,6 +60,7 @@ def train(recipe: Recipe, out: Path | None = None, *, resume: bool = False, data
         run = Run(folder, recipe.train.keep_checkpoints)
         checkpoint = run.last_checkpoint(say) if resume else None
         if leads and resume:
+            run.refuse_changed_data(_facts(recipe, rows, data_dir)["data"])
             run.forget_after(int(checkpoint.name.split("-")[1]) if checkpoint else 0)
     trainer = LengthTrainer(model, recipe, run, rows["train"], rows["validation"], arguments)
     trainer.remove_callback(PrinterCallback)
@@ -98,7 +103,8 @@ def encode(recipe: Recipe, split: str, model: LengthControlled, tokenizer: Any, 
     part, encoder_decoder = recipe.data, model.family.encoder_decoder
     room = model.family.room(model)
     longest = min(filter(None, (part.max_target_tokens, room and room - 2)), default=None)
-    encoder = Encoder(tokenizer, encoder_decoder, part.template, part.max_source_tokens, longest, part.prefix)
+    source = min(filter(None, (part.max_source_tokens, room)))
+    encoder = Encoder(tokenizer, encoder_decoder, part.template, source, longest, part.prefix)
     limit = part.limit if split == "train" else part.validation_limit
     sets = [load(spec, split, data_dir=data_dir, limit=limit) for spec in specs(recipe, split)]
     examples = [example for turn in zip_longest(*sets) for example in turn if example is not None][:limit]
@@ -107,7 +113,13 @@ def encode(recipe: Recipe, split: str, model: LengthControlled, tokenizer: Any, 
     rows = []
     for example in examples:
         try:
-            rows.append(encoder(example))
+            row = encoder(example)
+            if not encoder_decoder and room and len(row["input_ids"]) > room:
+                raise LongTargetError(
+                    f"{example.id}: prompt and target have {len(row['input_ids'])} tokens, and the model has {room} "
+                    f"positions. Lower data.max_source_tokens, or set data.long_targets: leave_out."
+                )
+            rows.append(row)
         except LongTargetError:
             if part.long_targets == "error":
                 raise
@@ -118,8 +130,6 @@ def encode(recipe: Recipe, split: str, model: LengthControlled, tokenizer: Any, 
 
 def shorter(example: Example, copies: int, seed: int) -> list[Example]:
     """Return further examples of the same source, each with some consecutive sentences of its target."""
-    import random
-
     sentences = split_sentences(example.target)
     chance = random.Random(f"{seed} {example.id}")
     made = []
@@ -189,6 +199,7 @@ def training_arguments(recipe: Recipe, folder: Path) -> TrainingArguments:
         report_to=list(part.report_to),
         disable_tqdm=True,
         seed=part.seed,
+        restore_callback_states_from_checkpoint=part.early_stopping is not None,
         ddp_find_unused_parameters=False,
     )
 
@@ -272,6 +283,9 @@ def finish(trainer: LengthTrainer, run: Run, say: Say) -> None:
     if trainer.is_world_process_zero():
         run.log({"step": trainer.state.global_step, **metrics, "final": True})
         trainer.model.save_pretrained(run.folder / "model")
+        part = trainer.recipe.data
+        prompt = {"template": part.template, "prefix": part.prefix, "max_source_tokens": part.max_source_tokens}
+        write_whole(run.folder / "model" / PROMPT, json.dumps(prompt) + "\n")
         card = model_card(run.folder, trainer.recipe, run.metrics())
         write_whole(run.folder / "model" / "README.md", card)
         write_whole(run.folder / "README.md", card)

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
+from impatience.data import Encoder, Example
 from impatience.errors import SourceError
 from impatience.generation import Landed
 from impatience.lengths import Unit, decode
 from impatience.model import LengthControlled, attach
 from impatience.sources import DEFAULT_MODEL, resolve
-from impatience.storage import is_length_controlled, load_base
+from impatience.storage import is_length_controlled, load_base, load_prompt
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,14 @@ class Writer:
 
     Args:
         model: A model that writes to length, with its tokenizer.
+        prompt: How sources were put to it in training: template, prefix and max_source_tokens; None for a model that
+            was not trained by a recipe, which is asked for a summary in words.
     """
 
-    def __init__(self, model: LengthControlled) -> None:
+    def __init__(self, model: LengthControlled, prompt: dict[str, Any] | None = None) -> None:
         model.vocabulary.require_tokenizer(Unit.WORDS)
         self.model, self.tokenizer = model, model.tokenizer
+        self.encoder = Encoder(self.tokenizer, model.family.encoder_decoder, **prompt) if prompt else None
 
     def write(
         self,
@@ -88,7 +92,10 @@ class Writer:
         return Result(decode(self.tokenizer, written.tolist()), **vars(report))
 
     def _inputs(self, text: str, asked: dict[str, int | None]) -> Any:
-        """Tokenize the source: as it is for an encoder, in a request for a model that takes chats."""
+        """Tokenize the source: as in training, else as it is, or in a request for a model that takes chats."""
+        if self.encoder is not None:
+            ids = torch.tensor([self.encoder.reads(Example("text", text, ""))], device=self.model.device)
+            return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if self.model.family.encoder_decoder or not self.tokenizer.chat_template:
             inputs = self.tokenizer(text, return_tensors="pt")
         else:
@@ -110,9 +117,11 @@ def load(name: str | Path | None = None, *, quiet: bool = False) -> Writer:
     """
     source = resolve(name or DEFAULT_MODEL, quiet=quiet)
     options: dict[str, Any] = {} if torch.cuda.is_available() else {"dtype": torch.float32}
+    prompt = None
     if is_length_controlled(source):
+        prompt = load_prompt(source)
         model = LengthControlled.from_pretrained(source, **options)
     else:
         base, tokenizer = load_base(source, **options)
         model = attach(base, "none", tokenizer=tokenizer)
-    return Writer(model.eval().to("cuda" if torch.cuda.is_available() else "cpu"))
+    return Writer(model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), prompt)

@@ -90,15 +90,17 @@ class Encoder:
                 f"Targets are never cut: raise max_target_tokens as far as the model has room, or leave the example "
                 f"out (in a recipe: data.long_targets: leave_out)."
             )
-        if self.encoder_decoder:
-            source = self._ids(
-                self.template.prompt(example, self.prefix), truncation=True, max_length=self.max_source_tokens
-            )
-            inputs, labels = source, target
-        else:
-            prompt = self._prompt(example)
-            inputs, labels = prompt + target, [IGNORED] * len(prompt) + target
+        inputs, labels = self.reads(example), target
+        if not self.encoder_decoder:
+            inputs, labels = inputs + target, [IGNORED] * len(inputs) + target
         return {"input_ids": inputs, "labels": labels, "id": example.id, "target_tokens": count}
+
+    def reads(self, example: Example) -> list[int]:
+        """Return what the model reads before it writes; the example's target is not looked at."""
+        if not self.encoder_decoder:
+            return self._prompt(example)
+        text = self.template.prompt(example, self.prefix)
+        return self._ids(text, truncation=True, max_length=self.max_source_tokens)
 
     def _target(self, example: Example) -> list[int]:
         """Return the ids of the target, EOS among them; those of an encoder-decoder with all its special tokens."""
