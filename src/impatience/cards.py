@@ -42,14 +42,14 @@ def model_card(folder: Path, recipe: Recipe, metrics: list[dict[str, Any]]) -> s
 ```python
 from impatience import LengthControlled
 
-model = LengthControlled.from_pretrained("model")
+model = LengthControlled.from_pretrained("{folder / "model"}")
 ```
 
 ## Measured
 
 Validation texts written naturally and greedily, {recipe.train.sample} at each line.
 
-{_table([line for line in metrics if "eval_length_mae" in line])}
+{_table([line for line in metrics if "eval_length_mae" in line and not _repeated(line, metrics)])}
 
 ## Training data
 
@@ -66,6 +66,11 @@ commit {where["commit"]}.
 {yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True).rstrip()}
 ```
 """
+
+
+def _repeated(line: dict[str, Any], metrics: list[dict[str, Any]]) -> bool:
+    """Tell whether the last measurement says again what a validation at the same step said."""
+    return bool(line.get("final")) and any("eval_loss" in other and other["step"] == line["step"] for other in metrics)
 
 
 def _table(lines: list[dict[str, Any]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Annotated
 
@@ -41,6 +42,8 @@ def train(
 
         Console().print(plan(chosen, data).render())
         return
+    if importlib.util.find_spec("accelerate") is None:
+        raise OptionError('Training needs more packages: pip install "impatience[train]", or make venv in a clone.')
     from impatience import training
 
     training.train(chosen, out, resume=resume, data_dir=data)

@@ -180,6 +180,7 @@ class LengthControlled(nn.Module):
         target = Target.parse(ids.shape[0], target_tokens, target_words, target_characters, target_sentences)
         if not self.taught and self.steering.audible:
             log.warning("This model has not been trained with its signal yet: expect nonsense until it is.")
+            self.taught = True  # said once
         if target is None:
             raise TargetError("generate needs a target: target_tokens, target_words, target_characters or …_sentences.")
         if target.unit is not Unit.TOKENS:
