@@ -77,7 +77,7 @@ class LengthControlled(nn.Module):
         self.family = family_of(inner)
         self.vocabulary = Vocabulary(inner.config.vocab_size, self.family.special_ids(inner), tokenizer)
         self.steering = Steering(inner, self.family, method, self.vocabulary, conventions, amplitude)
-        self.taught = False
+        self.taught = self._warned = False
         keep_tied_once(self)
         self.train(base_model.training)
 
@@ -178,9 +178,9 @@ class LengthControlled(nn.Module):
         ids = inputs if inputs is not None else kwargs.pop("input_ids", None)
         self._check_source(ids, kwargs.get("attention_mask"))
         target = Target.parse(ids.shape[0], target_tokens, target_words, target_characters, target_sentences)
-        if not self.taught and self.steering.audible:
+        if not (self.taught or self._warned) and self.steering.audible:
             log.warning("This model has not been trained with its signal yet: expect nonsense until it is.")
-            self.taught = True  # said once
+            self._warned = True
         if target is None:
             raise TargetError("generate needs a target: target_tokens, target_words, target_characters or …_sentences.")
         if target.unit is not Unit.TOKENS:
