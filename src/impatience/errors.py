@@ -12,7 +12,9 @@ Each message says what was given, what is accepted, and what to do. The tree:
     ├── TokenizerError      a tokenizer that is missing, or has no end-of-sequence token
     ├── UnsupportedModelError   a model that no family declares, or a method cannot steer
     ├── ModelFilesError     saved or downloaded files that are missing, damaged or unsafe
-    └── RunError            a run folder that cannot be started, continued or written
+    ├── RunError            a run folder that cannot be started, continued or written
+    ├── ReportError         an evaluation or report that cannot be read, continued or compared
+    └── JudgeError          a judge that cannot be asked
 """
 
 
@@ -62,3 +64,11 @@ class ModelFilesError(ImpatienceError, OSError):
 
 class RunError(ImpatienceError, OSError):
     """A run folder that cannot be started, continued or written."""
+
+
+class ReportError(ImpatienceError, ValueError):
+    """An evaluation or report that cannot be read, continued or compared."""
+
+
+class JudgeError(ImpatienceError, OSError):
+    """A judge that cannot be reached, or refuses to answer."""

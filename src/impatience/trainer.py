@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import Sampler
 from transformers import Trainer, TrainerState
 
-from impatience.data import collate
+from impatience.data import collate, pad_prompts
 from impatience.errors import OptionError, RunError
 from impatience.generation import eos_ids
 from impatience.graphs import StepGraphs
@@ -228,17 +228,7 @@ def pad_to_multiple(tensor: Tensor, multiple: int, filler: int) -> Tensor:
 def prompts(rows: list[Row], pad_id: int, encoder_decoder: bool) -> dict[str, Tensor]:
     """Return what the model reads before it writes: sources, or prompts padded on the left."""
     read = [row["input_ids"] if encoder_decoder else row["input_ids"][: _written_from(row)] for row in rows]
-    longest = max(map(len, read))
-    fill = [[pad_id] * (longest - len(ids)) for ids in read]
-    mask = [[0] * len(pads) for pads in fill]
-    if encoder_decoder:
-        joined = [(ids + pads, [1] * len(ids) + zeros) for ids, pads, zeros in zip(read, fill, mask, strict=True)]
-    else:
-        joined = [(pads + ids, zeros + [1] * len(ids)) for ids, pads, zeros in zip(read, fill, mask, strict=True)]
-    return {
-        "input_ids": torch.tensor([ids for ids, _ in joined]),
-        "attention_mask": torch.tensor([mask for _, mask in joined]),
-    }
+    return pad_prompts(read, pad_id, left=not encoder_decoder)
 
 
 def _written_from(row: Row) -> int:

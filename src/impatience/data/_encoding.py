@@ -175,3 +175,23 @@ def collate(rows: Sequence[dict[str, Any]], pad_id: int, encoder_decoder: bool) 
         "attention_mask": padded([[1] * len(ids) for ids in inputs], 0),
         "labels": padded([row["labels"] for row in rows], IGNORED),
     }
+
+
+def pad_prompts(rows: Sequence[list[int]], pad_id: int, *, left: bool) -> dict[str, Tensor]:
+    """Make a batch of what models read before they write.
+
+    Args:
+        rows: Ids, B rows of them.
+        pad_id: The id to pad with.
+        left: Whether to pad on the left, as a decoder-only model needs it to write on from the last column.
+
+    Returns:
+        ``input_ids`` and ``attention_mask``, (B, T).
+    """
+    import torch
+
+    longest = max(map(len, rows))
+    pads = [longest - len(row) for row in rows]
+    ids = [[pad_id] * n + row if left else row + [pad_id] * n for row, n in zip(rows, pads, strict=True)]
+    mask = [[0] * n + [1] * len(row) if left else [1] * len(row) + [0] * n for row, n in zip(rows, pads, strict=True)]
+    return {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
