@@ -48,10 +48,15 @@ def toy(**changes: Any) -> Recipe:
     return load_recipe(TOY, {**SHORT, **{name.replace("__", "."): str(value) for name, value in changes.items()}})
 
 
-def child(*arguments: str, code: int = 0, launcher: tuple[str, ...] = ()) -> str:
-    """Run tests/train_child.py in a process of its own and return what it said."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *launcher, str(ROOT / "tests" / "train_child.py"), *arguments]
+TWO_PROCESSES = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+def child(
+    *arguments: str, code: int = 0, launcher: tuple[str, ...] = (), file: str = "train_child.py", **settings: str
+) -> str:
+    """Run a file of tests/ in a process of its own and return what it said."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **settings}
+    command = [sys.executable, *launcher, str(ROOT / "tests" / file), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == code, done.stderr[-2000:]
     return done.stderr
@@ -132,15 +137,45 @@ def test_killed_before_the_first_checkpoint_it_starts_again(undisturbed: bytes, 
     assert (folder / "model" / "model.safetensors").read_bytes() == undisturbed
 
 
-def test_two_processes_lose_as_one_does(tmp_path: Path) -> None:
-    calm = {**SHORT, "model.options": "{noise: 0}", "train.steps": "12"}
-    child(str(TOY), str(tmp_path / "one"), *settings(calm))
-    half = {**calm, "train.batch_size": "4"}
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    child(str(TOY), str(tmp_path / "two"), *settings(half), launcher=launcher)
-    losses = [[line["loss"] for line in Run(tmp_path / name).metrics() if "loss" in line] for name in ("one", "two")]
+CALM = {**SHORT, "model.options": "{noise: 0}", "train.steps": "12", "train.save_steps": "4"}
+HALF = {**CALM, "train.batch_size": "4"}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that two processes share elsewhere."""
+    return train(load_recipe(TOY, CALM), tmp_path_factory.mktemp("alone") / "run")
+
+
+def assert_same_course(one: Path, other: Path) -> None:
+    losses = [[line["loss"] for line in Run(folder).metrics() if "loss" in line] for folder in (one, other)]
     assert len(losses[0]) == 3
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    weights, others = (load_file(folder / "model" / "model.safetensors") for folder in (one, other))
+    assert weights.keys() == others.keys()
+    for name, weight in weights.items():
+        torch.testing.assert_close(others[name], weight, atol=1e-4, rtol=1e-3)
+
+
+def test_two_processes_lose_as_one_does(alone: Path, tmp_path: Path) -> None:
+    child(str(TOY), str(tmp_path / "two"), *settings(HALF), launcher=TWO_PROCESSES)
+    assert_same_course(alone, tmp_path / "two")
+
+
+@pytest.mark.parametrize("states", ["FULL_STATE_DICT", "SHARDED_STATE_DICT"])
+def test_a_sharded_model_trains_as_a_whole_one_also_when_killed(states: str, alone: Path, tmp_path: Path) -> None:
+    def sharded(*arguments: str, code: int = 0) -> str:
+        fsdp = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_STATE_DICT_TYPE": states}
+        run = (str(TOY), str(tmp_path / "run"), *settings(HALF), *arguments)
+        return child(*run, code=code, launcher=TWO_PROCESSES, file="shard_child.py", **fsdp)
+
+    sharded("--die-at-step", "9", code=1)
+    assert "Going on from checkpoint-8" in sharded("--resume")
+    assert_same_course(alone, tmp_path / "run")
+    (tmp_path / "run" / "README.md").unlink()  # as if killed after the last checkpoint, before the card was written
+    shutil.rmtree(tmp_path / "run" / "model")
+    sharded("--resume")
+    assert_same_course(alone, tmp_path / "run")
 
 
 def test_a_full_disk_keeps_the_older_checkpoint_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

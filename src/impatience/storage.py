@@ -47,8 +47,24 @@ class Saved:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
 
-def save_parts(folder: str | Path, base_model: Any, steering: Steering, tokenizer: Any, **kwargs: Any) -> None:
-    """Write a base model, the settings of its steering, and a tokenizer if there is one, to a folder."""
+def save_parts(
+    folder: str | Path,
+    base_model: Any,
+    steering: Steering,
+    tokenizer: Any,
+    state_dict: dict[str, Tensor] | None = None,
+    **kwargs: Any,
+) -> None:
+    """Write a base model, the settings of its steering, and a tokenizer if there is one, to a folder.
+
+    Args:
+        folder: Where to.
+        base_model: The model without its wrapper.
+        steering: What steers it.
+        tokenizer: Or None.
+        state_dict: The weights of the wrapper, where they are not the modules' own, e.g. gathered from shards.
+        **kwargs: What ``save_pretrained`` of the base model takes.
+    """
     folder = Path(folder)
     method = next((name for name in METHODS if METHODS[name] is type(steering.method)), None)
     if method is None:
@@ -56,6 +72,10 @@ def save_parts(folder: str | Path, base_model: Any, steering: Steering, tokenize
             f"{type(steering.method).__name__} has no name, so it could not be found again on loading. Register it: "
             f"impatience.methods.METHODS.register(name, {type(steering.method).__name__})."
         )
+    if state_dict is None:
+        tensors = steering.state_dict()
+    else:
+        kwargs["state_dict"], tensors = (_under(prefix, state_dict) for prefix in ("base_model.", "steering."))
     base_model.save_pretrained(folder, **kwargs)
     settings = {
         "format": 1,
@@ -67,10 +87,14 @@ def save_parts(folder: str | Path, base_model: Any, steering: Steering, tokenize
         "tokenizer": tokenizer is not None,
     }
     (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    if tensors := steering.state_dict():
+    if tensors:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
+
+
+def _under(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
 def load_parts(name: str | Path, base_model: Any, **kwargs: Any) -> tuple[Any, Saved]:

@@ -21,6 +21,7 @@ from transformers import Trainer, TrainerState
 
 from impatience.data import collate, pad_prompts
 from impatience.errors import OptionError, RunError
+from impatience.families import unwrap
 from impatience.generation import eos_ids
 from impatience.graphs import StepGraphs
 from impatience.model import LengthControlled
@@ -59,10 +60,8 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
             train_dataset=train,
             eval_dataset=validation,
         )
-        if self.is_fsdp_enabled:
-            raise OptionError(
-                "FSDP is not supported yet: a sharded model cannot be saved here. Launch with torchrun (DDP)."
-            )
+        if self.is_fsdp_enabled and not self.accelerator.is_fsdp2:
+            raise OptionError("FSDP 1 is not supported. Set fsdp_version: 2 in the accelerate configuration.")
         self.model_accepts_loss_kwargs = self.loss_is_scaled_for_ga = True
         self.tokens_seen = 0
         self.graphs = self._step_graphs()
@@ -165,6 +164,8 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         """Give the signal's own weights their own learning rate."""
         del model
         if self.optimizer is None:
+            if self.is_fsdp_enabled:
+                shard(self.model, self.accelerator.state.fsdp_plugin)
             part = self.recipe.train
             own = {id(weight) for weight in self.model.steering.parameters()}
             weights = [weight for weight in self.model.parameters() if weight.requires_grad]
@@ -191,6 +192,12 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         with self.run.writing_checkpoint(step, writes=self.args.should_save, wait=wait):
             super()._save_checkpoint(model, trial)
 
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write the weights, gathered if they are sharded; every process takes part and one writes."""
+        state = self.whole_state()
+        if self.args.should_save:
+            self._save(output_dir, state)
+
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         """Write the weights that are trained, and nothing that is pickled."""
         folder = Path(output_dir or self.args.output_dir)
@@ -205,12 +212,43 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
         self.model.taught = True
 
+    def whole_state(self) -> dict[str, Tensor] | None:
+        """Gather the weights of a sharded model, which every process must take part in; None if it is not sharded."""
+        return self.accelerator.get_state_dict(self.model) if self.is_fsdp_enabled else None
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        if self.is_fsdp_enabled and model is not None:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            return
         target, state = model or self.model, load_file(Path(resume_from_checkpoint) / "model.safetensors")
         trained = {name for name, weight in target.named_parameters() if weight.requires_grad}
         if state.keys() != trained & target.state_dict().keys():
             raise RunError(f"{resume_from_checkpoint} does not fit this model. Start anew with --out.")
         target.load_state_dict(state, strict=False)
+
+
+def shard(model: LengthControlled, plugin: Any) -> None:
+    """Shard a model over all processes, layer by layer.
+
+    Accelerate would also make embeddings and head units of their own, and some models share those with further modules.
+
+    Args:
+        model: What to shard, in place.
+        plugin: The FSDP settings of ``accelerate``; without names of layers the model's own are taken.
+    """
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    options = {
+        "reshard_after_forward": plugin.reshard_after_forward,
+        "offload_policy": plugin.cpu_offload,
+        "mp_policy": plugin.mixed_precision_policy or MixedPrecisionPolicy(),
+    }
+    layers = plugin.transformer_cls_names_to_wrap or unwrap(model.base_model)._no_split_modules
+    for module in list(model.modules()):
+        if type(module).__name__ in layers:
+            fully_shard(module, **options)
+    fully_shard(model, **options)
+    plugin.auto_wrap_policy = None  # all is wrapped
 
 
 def can_be_recorded(part: TrainPart) -> bool:

@@ -279,10 +279,10 @@ def measured_peak() -> float | None:
 
 def finish(trainer: LengthTrainer, run: Run, say: Say) -> None:
     """Write the trained model and its card."""
-    metrics = trainer.length_error()
+    metrics, state = trainer.length_error(), trainer.whole_state()
     if trainer.is_world_process_zero():
         run.log({"step": trainer.state.global_step, **metrics, "final": True})
-        trainer.model.save_pretrained(run.folder / "model")
+        trainer.model.save_pretrained(run.folder / "model", state_dict=state)
         part = trainer.recipe.data
         prompt = {"template": part.template, "prefix": part.prefix, "max_source_tokens": part.max_source_tokens}
         write_whole(run.folder / "model" / PROMPT, json.dumps(prompt) + "\n")

@@ -1,0 +1,42 @@
+"""Runs train_child.py with the model sharded by FSDP over CPU processes.
+
+Accelerate offers FSDP on accelerators only, though torch shards on CPUs as well: here processes on CPUs pass for ones
+on GPUs from the moment accelerate has set them up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import train_child
+from accelerate import PartialState
+from accelerate.utils import DistributedType
+from torch.distributed.tensor import DTensor
+
+import impatience.training
+from impatience.trainer import LengthTrainer
+
+
+def main() -> None:
+    make_arguments, train = impatience.training.training_arguments, LengthTrainer.train
+
+    def training_arguments(*args: Any) -> Any:
+        arguments = make_arguments(*args)
+        PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+        return arguments
+
+    def train_sharded(self: LengthTrainer, *args: Any, **kwargs: Any) -> Any:
+        result = train(self, *args, **kwargs)
+        weights = list(self.model.parameters())
+        assert all(isinstance(weight, DTensor) for weight in weights)
+        assert sum(weight.to_local().numel() for weight in weights) < 0.7 * sum(map(torch.numel, weights))
+        return result
+
+    impatience.training.training_arguments = training_arguments
+    LengthTrainer.train = train_sharded  # type: ignore[method-assign]
+    train_child.main()
+
+
+if __name__ == "__main__":
+    main()
