@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import train_child
 from accelerate import PartialState
 from accelerate.utils import DistributedType
 from torch.distributed.tensor import DTensor
 
 import impatience.training
+import train_child
 from impatience.trainer import LengthTrainer
 
 
