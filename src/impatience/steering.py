@@ -165,6 +165,7 @@ class Steering(nn.Module):
             progress, target = column.float().expand(ids.shape), (target - 1).clamp(min=1)
         else:
             progress = self.vocabulary.progress(ids, column >= course.start[:, None], course.unit)
+        progress, target = (count * course.unit.tokens for count in (progress, target))
         progress = torch.minimum(progress[:, -columns:], target)
         if noisy:
             progress = self.method.noisy(progress, target, self.width)
