@@ -17,8 +17,8 @@ def save_model(folder: Path, model_class: Any, config: Any, weights: dict[str, A
         folder: Where ``model.safetensors``, ``config.json`` and ``generation_config.json`` go.
         model_class: The model's class in transformers.
         config: Its configuration; the class and the type of the weights are filled in.
-        weights: All its tensors by name. One that the model ties to another may be left out; one that is there
-            under several names is written under the first.
+        weights: All its tensors by name. One that the model ties to another or never saves may be left out; one that
+            is there under several names is written under the first.
         **generation: What ``GenerationConfig`` takes.
     """
     import torch
@@ -28,7 +28,7 @@ def save_model(folder: Path, model_class: Any, config: Any, weights: dict[str, A
     with torch.device("meta"):
         model = model_class(config)
     expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    needed = expected.keys() - model.all_tied_weights_keys.keys()
+    needed = expected.keys() - model.all_tied_weights_keys.keys() - set(model._keys_to_ignore_on_save or ())
     given = {name: tensor.shape for name, tensor in weights.items()}
     if wrong := sorted(name for name in needed | given.keys() if given.get(name) != expected.get(name)):
         raise ModelFilesError(
