@@ -14,6 +14,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from impatience.errors import TargetError, TokenizerError
 from impatience.landing import Lander, Landing
 from impatience.lengths import Target, Unit, Vocabulary, decode, ends_sentence, open_character
+from impatience.repetition import NoLoops
 
 Landed = Literal["natural", "forced", "missed"]
 
@@ -143,6 +144,8 @@ class Call:
         limits = (own.max_new_tokens, own.max_length) if own is not None else ()
         bounded = bool({"max_new_tokens", "max_length"} & kwargs.keys()) or any(limits)
         processors = LogitsProcessorList(kwargs.pop("logits_processor", None) or [])
+        if (stretch := kwargs.pop("no_loops", None)) is not None:
+            processors.append(NoLoops(stretch))
         config.min_length, config.min_new_tokens = 0, None  # the model's own; what the caller passes stays
         kwargs = config.update(**kwargs)
         if not bounded:

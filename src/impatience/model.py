@@ -155,6 +155,7 @@ class LengthControlled(nn.Module):
         landing: str = "natural",
         return_report: bool = False,
         prompt_lengths: Any = None,
+        no_loops: int | None = None,
         **kwargs: Any,
     ) -> Any:
         """Write texts of the lengths asked for, with everything else ``generate`` can do.
@@ -169,6 +170,7 @@ class LengthControlled(nn.Module):
             return_report: Also return a ``LengthReport`` for each text.
             prompt_lengths: For decoder-only models that resume a text: prompt tokens of each row, padding not
                 counted; what follows them counts as written.
+            no_loops: Never write the same so many tokens in a row twice.
             **kwargs: What else the base model's ``generate`` takes.
 
         Returns:
@@ -194,7 +196,7 @@ class LengthControlled(nn.Module):
         course = self.steering.course(ids, target, mask, None, prompt_lengths)
         room = self.family.room(inner)
         call = Call(target, mode, course.start, first, None if room is None else room - first, self.vocabulary)
-        kwargs = call.prepare(inner.generation_config, kwargs, report=return_report)
+        kwargs = call.prepare(inner.generation_config, kwargs | {"no_loops": no_loops}, report=return_report)
         with self._following(course, inner):
             return call.finish(self.base_model.generate(ids, **kwargs))
 

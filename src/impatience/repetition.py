@@ -1,0 +1,40 @@
+"""Texts that do not go round in circles: a logits processor that bars what would repeat a stretch of tokens.
+
+A small model that is asked for more than it has to say repeats itself, and greedy search never leaves a loop again.
+What ``no_repeat_ngram_size`` of transformers does is done here on tensors, so that long texts cost no more, and on the
+written part alone: quoting the prompt is no loop.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor
+
+from impatience.errors import OptionError
+
+
+class NoLoops(LogitsProcessor):  # type: ignore[misc]
+    """Bars every token that would complete a stretch of tokens the text has already; for one ``generate`` call.
+
+    Args:
+        size: Tokens in a stretch, at least 2.
+    """
+
+    def __init__(self, size: int) -> None:
+        if isinstance(size, bool) or not isinstance(size, int) or size < 2:
+            raise OptionError(f"no_loops={size!r}: give how many tokens may not come twice, at least 2.")
+        self.size = size
+        self.first: int | None = None
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Return (B, V) scores with -inf where a stretch would come twice."""
+        if self.first is None:
+            self.first = input_ids.shape[1]
+        written = input_ids[:, self.first :]
+        if written.shape[1] < self.size:
+            return scores
+        stretches = written.unfold(1, self.size, 1)  # (B, T - size + 1, size)
+        again = (stretches[..., :-1] == written[:, None, 1 - self.size :]).all(-1)
+        barred = torch.zeros_like(scores).scatter_add_(1, stretches[..., -1], again.to(scores))
+        return scores.masked_fill(barred > 0, -torch.inf)
