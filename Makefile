@@ -11,7 +11,7 @@ TORCH = $(shell sed -n '/^torch==/p' constraints.txt)
 DEMO ?= $(BIN)/impatience write examples/harbour.txt --words 40 --exact
 
 .DEFAULT_GOAL := help
-.PHONY: help demo venv lint test clean
+.PHONY: help demo venv lint browser test clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
@@ -27,7 +27,14 @@ lint: $(DEV) ## Check style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint ## Run every check and every test
+# Pages are tested in a real browser, Debian's Chromium.
+CHROMIUM = $(or $(IMPATIENCE_CHROMIUM),$(shell command -v chromium || command -v chromium-browser))
+browser:
+	@test -n "$(CHROMIUM)" || { test "$$(id -u)" = 0 && apt-get update -qq && \
+	  apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || { \
+	  echo "Tests need Chromium: apt-get install chromium, or set IMPATIENCE_CHROMIUM to an executable." >&2; exit 1; }
+
+test: lint browser ## Run every check and every test
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 clean: ## Remove .venv, caches and build outputs

@@ -40,7 +40,7 @@ def signal_figure(width: int = 512) -> Figure:
     Args:
         width: D, the width of the model.
     """
-    figure = _figure(
+    figure = new_figure(
         10,
         5.3,
         "The nearer the end, the faster the signal",
@@ -48,7 +48,7 @@ def signal_figure(width: int = 512) -> Figure:
     )
     grid = figure.add_gridspec(1, 2, left=0.095, right=0.925, bottom=0.125, top=0.77, wspace=0.22)
     stack = grid[0].subgridspec(len(_MOMENTS), 1, hspace=0.32)
-    ramp = _colormap(CALM_TO_URGENT)
+    ramp = colormap(CALM_TO_URGENT)
     for row, (ratio, name) in enumerate(_MOMENTS.items()):
         axes = figure.add_subplot(stack[row], label=f"r = {ratio:g}")
         _draw_moment(axes, ratio, name, ramp(ratio), width)
@@ -94,7 +94,7 @@ def similarity_figure(width: int = 512, targets: tuple[int, ...] = (40, 400)) ->
     methods = {name: kind() for name, kind in METHODS.items() if issubclass(kind, EmbeddingMethod)}
     columns, rows = len(methods), len(targets)
     wide, high = 1.9 + 2.7 * columns, 3.4 + 2.7 * rows
-    figure = _figure(
+    figure = new_figure(
         wide,
         high,
         "Does the signal change with the length asked for?",
@@ -111,7 +111,7 @@ def similarity_figure(width: int = 512, targets: tuple[int, ...] = (40, 400)) ->
         hspace=0.12,
         wspace=0.1,
     )
-    colors = _colormap(CALM_TO_URGENT)([row / max(1, rows - 1) for row in range(rows)])
+    colors = colormap(CALM_TO_URGENT)([row / max(1, rows - 1) for row in range(rows)])
     lowest = 0.0
     for column, (name, method) in enumerate(methods.items()):
         maps = [_similarity(method, target, width) for target in targets]
@@ -170,25 +170,30 @@ def save(figure: Figure, path: str | Path) -> Path:
     kind = path.suffix.removeprefix(".").lower()
     if kind not in _METADATA:
         raise OptionError(f"{path.name!r}: a figure's file name ends in {', '.join(f'.{name}' for name in _METADATA)}.")
+    content = encode(figure, kind)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def encode(figure: Figure, kind: str = "png") -> bytes:
+    """Return a figure as the content of a ``png``, ``svg`` or ``pdf`` file."""
     from matplotlib import rc_context
 
     written = BytesIO()
     with rc_context({"svg.hashsalt": "impatience"}):
         figure.savefig(written, dpi=DPI, format=kind, metadata=_METADATA[kind])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if kind == "png":
-        _write_with_palette(written, path)
-    else:
-        path.write_bytes(written.getvalue())
-    return path
+    return _with_palette(written) if kind == "png" else written.getvalue()
 
 
-def _write_with_palette(png: BytesIO, path: Path) -> None:
+def _with_palette(png: BytesIO) -> bytes:
     """Give a PNG a palette: these figures have few colours, and it makes the file several times smaller."""
     from PIL import Image
 
+    written = BytesIO()
     image = Image.open(png).convert("RGB").quantize(192, dither=Image.Dither.NONE)
-    image.save(path, format="PNG", dpi=(DPI, DPI), optimize=True)
+    image.save(written, format="PNG", dpi=(DPI, DPI), optimize=True)
+    return written.getvalue()
 
 
 def _cosines(ratio: Tensor, width: int, finer: int) -> Tensor:
@@ -196,7 +201,8 @@ def _cosines(ratio: Tensor, width: int, finer: int) -> Tensor:
     return progress_ratio(ratio, finer * width, width / 2)[:, ::2]
 
 
-def _figure(width: float, height: float, title: str, caption: str) -> Figure:
+def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
+    """Begin a figure of a size in inches, with a title and what it shows."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -207,7 +213,8 @@ def _figure(width: float, height: float, title: str, caption: str) -> Figure:
     return figure
 
 
-def _colormap(colors: tuple[str, ...], levels: int = 256) -> Any:
+def colormap(colors: tuple[str, ...], levels: int = 256) -> Any:
+    """Return a colour map through some colours."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("impatience", colors, levels)
@@ -219,7 +226,7 @@ def _draw_map(axes: Any, values: Tensor) -> Any:
         spine.set_color(FAINT)
     return axes.imshow(
         values.numpy(),
-        cmap=_colormap(COLD_TO_WARM, 65),
+        cmap=colormap(COLD_TO_WARM, 65),
         vmin=-1,
         vmax=1,
         origin="lower",

@@ -2,7 +2,7 @@
 
 A metric is a frozen dataclass whose fields are its options. ``score`` gives its *columns*: one number for each text.
 Its *aggregates* are functions of the columns' means, so that bootstrap intervals of all of them cost one matrix
-product: a mean is the identity, a standard deviation comes from the means of x and x², corpus BLEU from mean counts.
+product: a mean is the identity, a standard deviation comes from the means of x and x², corpus BLEU from summed counts.
 """
 
 from __future__ import annotations
@@ -82,6 +82,11 @@ def _same(mean: Array) -> Array:
     return mean
 
 
+def deviation(mean: Array, mean_square: Array) -> Array:
+    """Return the (population) standard deviation, from the means of x and x²."""
+    return np.sqrt(np.maximum(mean_square - mean**2, 0))
+
+
 @dataclass(frozen=True)
 class Aggregate:
     """One number for many texts.
@@ -93,6 +98,7 @@ class Aggregate:
         of: The columns it is made from.
         formula: Makes it from the means of those columns, arrays of any shape, element by element.
         percent: Whether to show it as a share of 100.
+        sums: Whether the formula takes sums instead of means: corpus BLEU smooths by counts.
     """
 
     name: str
@@ -101,6 +107,7 @@ class Aggregate:
     of: tuple[str, ...]
     formula: Callable[..., Array] = _same
     percent: bool = False
+    sums: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """From a Marian folder of older days, weights in a pickle, to one with safetensors, in float32 as it was.
 
-The pickle is opened by the loader of PyTorch that builds tensors and nothing else. Marian's positions are sinusoids that
-are computed, not learnt, so the new folder has more of them than the old: a text may be longer than any it was trained
-on.
+The pickle is opened by the loader of PyTorch that builds tensors and nothing else. Marian's positions are sinusoids
+that are computed, not learnt, so the new folder has more of them than the old: a text may be longer than any it was
+trained on.
 """
 
 from __future__ import annotations

@@ -1,0 +1,149 @@
+"""BERTScore: each token of a text beside its most similar one in a reference, by the cosine of their encodings.
+
+    precision = mean over the text's tokens of max cosine with the reference's        recall: the other way round
+
+As the library *bert-score* computes it, neither weighted by IDF nor rescaled. By default the encoder is
+bert-base-uncased and the layer its 12th, as in the paper (the library's own choice for that encoder is the 9th). With
+several references each number is that of the reference for which it is best; an empty text scores 0. The library's
+``score`` fails under transformers 5 on an empty text, reads any path with "t5" in it as a T5, and fails where a
+tokenizer does not say how much it takes: so texts without a word are left out here, the encoder is loaded here, and
+only the scores are the library's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from impatience.errors import ModelFilesError, OptionError
+from impatience.methods.base import option
+from impatience.metrics.base import Aggregate, Column, Metric, Prediction
+
+DEFAULT, DEFAULT_LAYERS = "bert-base-uncased", 12
+_KINDS = {  # in the library's order
+    "bertscore_precision": "similarity of the text's tokens to the reference's",
+    "bertscore_recall": "similarity of the reference's tokens to the text's",
+    "bertscore_f1": "harmonic mean of BERTScore precision and recall",
+}
+
+
+@dataclass(frozen=True)
+class BertScore(Metric):
+    """BERTScore's F1, precision and recall."""
+
+    summary: ClassVar[str] = "similarity to a reference by a language model's encodings (bert-score)"
+    columns: ClassVar[tuple[Column, ...]] = tuple(
+        Column(kind, text, "higher", percent=True) for kind, text in _KINDS.items()
+    )
+    aggregates: ClassVar[tuple[Aggregate, ...]] = tuple(
+        Aggregate(kind, f"mean {text}", "higher", (kind,), percent=True) for kind, text in reversed(_KINDS.items())
+    )
+
+    model: str = option(DEFAULT, "the encoder: a folder, or a name on the hub")
+    layers: int | None = option(
+        None, f"the layer whose output is compared; None is {DEFAULT_LAYERS} for {DEFAULT}, others have no default"
+    )
+    batch_size: int = option(64, "pairs of texts that are compared at once")
+
+    def __post_init__(self) -> None:
+        """Refuse an encoder without a layer, and numbers below 1."""
+        if self.layers is None and self.model != DEFAULT:
+            raise OptionError(
+                f"bertscore: model={self.model!r} needs layers, the number of the layer whose output is compared; "
+                f"only {DEFAULT} has a default ({DEFAULT_LAYERS})."
+            )
+        for name, value in (("layers", self.layers), ("batch_size", self.batch_size)):
+            if value is not None and value < 1:
+                raise OptionError(f"bertscore: {name}={value}: give a whole number of at least 1.")
+
+    @property
+    def layer(self) -> int:
+        """The layer whose output is compared."""
+        return self.layers or DEFAULT_LAYERS
+
+    def score(self, predictions: Sequence[Prediction]) -> dict[str, list[float]]:
+        """Compare each text with its references; NaN if it has none.
+
+        Raises:
+            ModelFilesError: If the encoder cannot be loaded.
+            OptionError: If it has no such layer.
+        """
+        pairs = [
+            (place, reference, prediction.text)
+            for place, prediction in enumerate(predictions)
+            for reference in prediction.references
+            if reference.strip() and prediction.text.strip()
+        ]
+        best: dict[int, list[float]] = {}
+        for start in range(0, len(pairs), self.batch_size):
+            places, references, texts = zip(*pairs[start : start + self.batch_size], strict=True)
+            for place, found in zip(places, self._compare(list(references), list(texts)), strict=True):
+                best[place] = [max(pair) for pair in zip(best.get(place, found), found, strict=True)]
+        rows = [
+            best.get(place, [0.0 if prediction.references else float("nan")] * 3)
+            for place, prediction in enumerate(predictions)
+        ]
+        return {kind: [row[number] for row in rows] for number, kind in enumerate(_KINDS)}
+
+    def facts(self) -> dict[str, Any]:
+        """Say which encoder and layer."""
+        from importlib.metadata import version
+
+        return {
+            "bert-score": version("bert-score"),
+            "model": self.model,
+            "layer": self.layer,
+            "idf": False,
+            "rescaled": False,
+            "references": "best",
+        }
+
+    def _compare(self, references: list[str], texts: list[str]) -> list[list[float]]:
+        """Return precision, recall and F1 of each pair."""
+        from bert_score.utils import bert_cos_score_idf
+
+        model, tokenizer = self._encoder
+        weights: dict[int, float] = defaultdict(lambda: 1.0)
+        weights |= {tokenizer.sep_token_id: 0.0, tokenizer.cls_token_id: 0.0}
+        scores: list[list[float]] = bert_cos_score_idf(
+            model, references, texts, tokenizer, weights, batch_size=self.batch_size, device=model.device
+        ).tolist()
+        return scores
+
+    @cached_property
+    def _encoder(self) -> tuple[Any, Any]:
+        """The encoder up to the layer, and its tokenizer; loaded once."""
+        import torch
+        from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+        try:
+            config = AutoConfig.from_pretrained(self.model)
+            if config.is_encoder_decoder or self.layer > config.num_hidden_layers:
+                raise OptionError(
+                    f"bertscore: layers={self.layer}: {self.model} is a {config.model_type} of "
+                    f"{config.num_hidden_layers} layers. Give an encoder such as BERT, and one of its layers."
+                )
+            config.num_hidden_layers = self.layer
+            tokenizer = AutoTokenizer.from_pretrained(self.model)
+            model, found = AutoModel.from_pretrained(
+                self.model, config=config, dtype=torch.float32, output_loading_info=True
+            )
+        except OptionError:
+            raise
+        except (OSError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ModelFilesError(
+                f"bertscore: the encoder {self.model!r} could not be loaded ({reason}). Without the hub, "
+                f"give a folder that holds one with its tokenizer as model, and its layer as layers."
+            ) from error
+        if missing := [name for name in found["missing_keys"] if not name.startswith("pooler.")]:
+            raise ModelFilesError(f"bertscore: {self.model} lacks weights of its encoder, e.g. {sorted(missing)[0]}.")
+        room = config.to_dict().get("max_position_embeddings", tokenizer.model_max_length)
+        tokenizer.model_max_length = min(tokenizer.model_max_length, room)
+        return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
+
+
+METRIC = BertScore

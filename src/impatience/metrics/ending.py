@@ -1,0 +1,89 @@
+"""How texts end, and whether they got there by repeating themselves.
+
+A long target can be filled with a loop, which no error of length shows. *Repeated* is the share of a text's 4-grams
+that stand in it earlier already:
+
+    1 - distinct 4-grams / 4-grams        over words, parted by white space and in lower case; 0 below 4 words
+
+A text *loops* if that is more than 30 %: when a passage stands there three times, two thirds of it are repeats, while
+the odd phrase that comes again in an honest text is a few 4-grams in a hundred, however long it is. Scripts without
+spaces have no such words, so neither is seen there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from impatience.errors import OptionError
+from impatience.lengths import ends_sentence
+from impatience.methods.base import option
+from impatience.metrics.base import Aggregate, Column, Metric, Prediction
+
+NGRAM = 4
+
+
+@dataclass(frozen=True)
+class Ending(Metric):
+    """Whether texts are finished, who ended them, and what they cost."""
+
+    summary: ClassVar[str] = "whether texts end as finished ones, who ended them, and whether they loop"
+    columns: ClassVar[tuple[Column, ...]] = (
+        Column("finished", "1 if the text ends as a finished sentence", "higher", percent=True),
+        Column("uncut", "1 if it was ended, not cut by the budget of steps", "higher", percent=True),
+        Column("eos_at_stop", "what the model itself gave EOS where the text stops", "higher"),
+        Column("forced", "1 if the landing put it on target", "lower", percent=True),
+        Column("missed", "1 if it is not on target", "lower", percent=True),
+        Column("repeated", "share of its 4-grams that stand in it earlier already", "lower", percent=True),
+        Column("looping", "1 if that share is too large for an honest text", "lower", percent=True),
+        Column("generated", "tokens that were generated to get it", "lower"),
+    )
+    aggregates: ClassVar[tuple[Aggregate, ...]] = (
+        Aggregate("finished", "texts that end as finished sentences", "higher", ("finished",), percent=True),
+        Aggregate("ended", "texts that were ended, not cut", "higher", ("uncut",), percent=True),
+        Aggregate("eos_probability", "mean probability of EOS where texts stop", "higher", ("eos_at_stop",)),
+        Aggregate("forced", "texts that the landing put on target", "lower", ("forced",), percent=True),
+        Aggregate("missed", "texts that are not on target", "lower", ("missed",), percent=True),
+        Aggregate("repeated", "mean share of repeated 4-grams", "lower", ("repeated",), percent=True),
+        Aggregate("looping", "texts that loop", "lower", ("looping",), percent=True),
+        Aggregate("tokens_spent", "mean number of tokens generated for a text", "lower", ("generated",)),
+    )
+
+    loop: float = option(0.3, "a text loops if more than this share of its 4-grams are repeats; from 0 to 1")
+
+    def __post_init__(self) -> None:
+        """Refuse a bound that is no share."""
+        if not 0 <= self.loop <= 1:
+            raise OptionError(f"ending: loop={self.loop}: give a share from 0 to 1.")
+
+    def score(self, predictions: Sequence[Prediction]) -> dict[str, list[float]]:
+        """Look at the end of each text, and for repeats in it."""
+        repeated = [repeats(prediction.text) for prediction in predictions]
+        return {
+            "finished": [float(ends_sentence(prediction.text)) for prediction in predictions],
+            "uncut": [float(prediction.ended) for prediction in predictions],
+            "eos_at_stop": [
+                float("nan") if prediction.eos_probability is None else prediction.eos_probability
+                for prediction in predictions
+            ],
+            "forced": [float(prediction.landed == "forced") for prediction in predictions],
+            "missed": [float(prediction.landed == "missed") for prediction in predictions],
+            "repeated": repeated,
+            "looping": [float(share > self.loop) for share in repeated],
+            "generated": [float(prediction.tokens_spent) for prediction in predictions],
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Say what a loop is."""
+        return {"loop": self.loop}
+
+
+def repeats(text: str) -> float:
+    """Return the share of a text's 4-grams that stand in it earlier already."""
+    words = text.lower().split()
+    count = len(words) - NGRAM + 1
+    return 1 - len(set(zip(*(words[start:] for start in range(NGRAM)), strict=False))) / count if count > 0 else 0.0
+
+
+METRIC = Ending

@@ -1,0 +1,82 @@
+"""How far texts are from the length asked for, in whatever unit that was.
+
+    error = length - target        absolute error = |error|        relative error = |error| / target
+
+The standard deviation beside the mean absolute error (the paper's "MAE ± SD") is that of the absolute error, over
+these texts: it divides by n, not n - 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from impatience.errors import OptionError
+from impatience.methods.base import option
+from impatience.metrics.base import Aggregate, Column, Metric, Prediction, deviation
+
+
+@dataclass(frozen=True)
+class Length(Metric):
+    """Errors of length and the shares of texts that are near enough."""
+
+    summary: ClassVar[str] = "how far texts are from the length asked for"
+    columns: ClassVar[tuple[Column, ...]] = (
+        Column("error", "length less target", "zero"),
+        Column("absolute_error", "how far the length is from the target", "lower"),
+        Column("squared_error", "the square of that"),
+        Column("relative_error", "how far the length is from the target, as a share of it", "lower", percent=True),
+        Column("exact", "1 if the length is the target", "higher", percent=True),
+        Column("within_1", "1 if it is at most 1 off", "higher", percent=True),
+        Column("within_5_percent", "1 if it is at most 5 % of the target off", "higher", percent=True),
+        Column("within_10_percent", "1 if it is at most 10 % of the target off", "higher", percent=True),
+        Column("outlier", "1 if it is further off than an outlier may be", "lower", percent=True),
+    )
+    aggregates: ClassVar[tuple[Aggregate, ...]] = (
+        Aggregate("mae", "mean absolute error", "lower", ("absolute_error",)),
+        Aggregate(
+            "sd", "standard deviation of the absolute error", "lower", ("absolute_error", "squared_error"), deviation
+        ),
+        Aggregate("bias", "mean of length less target", "zero", ("error",)),
+        Aggregate("relative_error", "mean error as a share of the target", "lower", ("relative_error",), percent=True),
+        Aggregate("exact", "texts of exactly the length asked for", "higher", ("exact",), percent=True),
+        Aggregate("within_1", "texts at most 1 off", "higher", ("within_1",), percent=True),
+        Aggregate("within_5_percent", "texts at most 5 % off", "higher", ("within_5_percent",), percent=True),
+        Aggregate("within_10_percent", "texts at most 10 % off", "higher", ("within_10_percent",), percent=True),
+        Aggregate("outliers", "texts further off than an outlier may be", "lower", ("outlier",), percent=True),
+    )
+
+    outlier: int = option(20, "a text that is more than this off is an outlier, in the unit asked for")
+
+    def __post_init__(self) -> None:
+        """Refuse a bound below 0."""
+        if self.outlier < 0:
+            raise OptionError(f"length: outlier={self.outlier}: give a whole number of at least 0.")
+
+    def score(self, predictions: Sequence[Prediction]) -> dict[str, list[float]]:
+        """Compare each length with its target."""
+        target = np.array([prediction.target for prediction in predictions], dtype=np.int64)
+        error = np.array([prediction.length for prediction in predictions], dtype=np.int64) - target
+        off = abs(error)
+        values = {
+            "error": error,
+            "absolute_error": off,
+            "squared_error": off**2,
+            "relative_error": off / target,
+            "exact": off == 0,
+            "within_1": off <= 1,
+            "within_5_percent": 20 * off <= target,  # in whole numbers, so that nothing is rounded
+            "within_10_percent": 10 * off <= target,
+            "outlier": off > self.outlier,
+        }
+        return {name: column.astype(np.float64).tolist() for name, column in values.items()}
+
+    def facts(self) -> dict[str, Any]:
+        """Say what an outlier is."""
+        return {"outlier": self.outlier}
+
+
+METRIC = Length
