@@ -57,6 +57,16 @@ methods
 models
 bench overhead
 plot signal
+plot errors
+plot lengths
+plot densities
+plot quality
+plot ladder
+evaluate
+metrics
+protocols
+strategies
+compare
 """
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from impatience import cli_data, cli_train
+from impatience import cli_compare, cli_data, cli_evaluate, cli_train
 from impatience.errors import ImpatienceError, OptionError, SourceError
 
 app = typer.Typer(
@@ -111,6 +111,13 @@ def _read(file: str) -> str:
 app.command()(cli_train.train)
 app.command()(cli_train.recipes)
 app.command()(cli_data.datasets)
+app.command()(cli_evaluate.evaluate)
+app.command()(cli_evaluate.metrics)
+app.command()(cli_evaluate.protocols)
+app.command()(cli_evaluate.strategies)
+app.command()(cli_compare.compare)
+for _command in cli_compare.PLOTS:
+    plot.command()(_command)
 
 
 @app.command()

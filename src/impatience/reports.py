@@ -1,39 +1,29 @@
 """An evaluation as files: what was asked, what was written, what it was worth.
 
-predictions.jsonl   a line for each text, written as they come; an evaluation that was killed goes on from there
+config.json         what is evaluated and how, with the environment; written first
+predictions.jsonl   a line for each text, written a batch at a time; an evaluation that was killed goes on from there
 rows.parquet        the same texts, with every metric's columns beside them
-report.json         configuration, environment, data checksum, and every aggregate with its bootstrap interval
+report.json         configuration, environment, data checksum, and every aggregate with its bootstrap interval;
+                    written last
+
+Nothing in them says when or how fast: the same evaluation gives the same bytes, however often it was stopped.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from impatience.errors import ReportError
+from impatience.runs import write_whole
+from impatience.statistics import Score as Score
 
-REPORT, ROWS, PREDICTIONS = "report.json", "rows.parquet", "predictions.jsonl"
-
-
-@dataclass(frozen=True)
-class Score:
-    """One aggregate.
-
-    Attributes:
-        value: What it is.
-        low: Lower end of its 95 % bootstrap interval.
-        high: Upper end.
-        count: Texts it was made from.
-    """
-
-    value: float
-    low: float
-    high: float
-    count: int
-
+CONFIG, PREDICTIONS, ROWS, REPORT = "config.json", "predictions.jsonl", "rows.parquet", "report.json"
 
 Scores = Mapping[str, Score]
 
@@ -43,12 +33,13 @@ class EvalReport:
     """What an evaluation found.
 
     Attributes:
-        config: What was evaluated and how: "name", "model", "method", "options" (the method's), "data", "split",
-            "sha256", "protocol", "strategy" (each {"name": …, **options}), "unit", "seed", "batch_size", "limit",
-            "bucket" (width of the buckets), "metrics" (name → facts).
-        environment: Hardware, versions, commit.
+        config: What was evaluated and how: "name", "model", "fingerprint" (of its weights), "dtype", "method",
+            "options" (the method's), "prompt", "data", "split", "sha256", "protocol", "strategy" (each
+            {"name": …, **options}), "unit", "seed", "batch_size", "limit", "bucket" (width of the buckets), "metrics"
+            (name → facts).
+        environment: Hardware, versions, commit, where the texts were written.
         count: Texts.
-        scores: Aggregates over all texts, by name.
+        scores: Aggregates over all texts, by name; NaN where there is nothing to make them from.
         groups: The same for each of the protocol's groups, in the protocol's order.
         buckets: The same by target length: "300-350" holds targets from 300 to 349.
         folder: Where it lies; None if it was never saved.
@@ -87,27 +78,65 @@ class EvalReport:
             raise ReportError(
                 f"{path} holds no report. Make one with `impatience evaluate`, or resume it if it was stopped."
             ) from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ReportError(f"{file} is damaged ({error!r}). Score the texts again.") from error
         if not report.count:
             raise ReportError(f"{file} is empty: it holds no text to compare.")
         return report
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values, without its folder."""
-        return {
-            "config": dict(self.config),
-            "environment": dict(self.environment),
-            "count": self.count,
-            "scores": _plain(self.scores),
-            "groups": {name: _plain(scores) for name, scores in self.groups.items()},
-            "buckets": {name: _plain(scores) for name, scores in self.buckets.items()},
-        }
+        """Return the report as plain values, without its folder; None stands for what is no number."""
+        plain: dict[str, Any] = finite(
+            {
+                "config": dict(self.config),
+                "environment": dict(self.environment),
+                "count": self.count,
+                "scores": _plain(self.scores),
+                "groups": {name: _plain(scores) for name, scores in self.groups.items()},
+                "buckets": {name: _plain(scores) for name, scores in self.buckets.items()},
+            }
+        )
+        return plain
+
+    def save(self, folder: Path) -> None:
+        """Write report.json."""
+        with writing(folder):
+            text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+            write_whole(folder / REPORT, text + "\n")
 
 
 def _scores(content: Mapping[str, Any]) -> dict[str, Score]:
-    return {name: Score(**score) for name, score in content.items()}
+    return {name: Score(**{key: _number(value) for key, value in score.items()}) for name, score in content.items()}
+
+
+def _number(value: Any) -> Any:
+    return math.nan if value is None else value
 
 
 def _plain(scores: Scores) -> dict[str, dict[str, float]]:
     return {name: vars(score) for name, score in scores.items()}
+
+
+def finite(value: Any) -> Any:
+    """Return plain values with None for every number that JSON cannot hold."""
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn a full disk or a folder that cannot be written into an error that says how to go on.
+
+    Raises:
+        ReportError: Instead of the system's own.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ReportError(
+            f"{folder} cannot be written: {error.strerror or error}. What was written before stays; free some space or "
+            f"mend the folder, and go on with --resume."
+        ) from error

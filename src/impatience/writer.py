@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from impatience.data import Encoder, Example
-from impatience.errors import SourceError
+from impatience.errors import ModelFilesError, SourceError
 from impatience.generation import Landed
 from impatience.lengths import Unit, decode
 from impatience.model import LengthControlled, attach
 from impatience.sources import DEFAULT_MODEL, resolve
-from impatience.storage import is_length_controlled, load_base, load_prompt
+from impatience.storage import PROMPT, is_length_controlled, load_base, load_prompt
 
 
 @dataclass(frozen=True)
@@ -115,13 +115,35 @@ def load(name: str | Path | None = None, *, quiet: bool = False) -> Writer:
             without length control is given none: it can be forced to a length, not steered to it.
         quiet: Show no progress.
     """
-    source = resolve(name or DEFAULT_MODEL, quiet=quiet)
+    return Writer(*open_model(name or DEFAULT_MODEL, quiet=quiet))
+
+
+def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControlled, dict[str, Any]]:
+    """Load a model, on the GPU if there is one.
+
+    Args:
+        name: A model folder, the folder of a training run, or a packaged or hub name.
+        quiet: Show no progress.
+
+    Returns:
+        The model, and how sources were put to it in training; nothing if nobody wrote that down.
+
+    Raises:
+        ModelFilesError: If there is no such model, or the run has not been trained to its end.
+    """
+    source = resolve(name, quiet=quiet)
+    if (Path(source) / "run.json").is_file():
+        if not (Path(source) / "model" / PROMPT).is_file():
+            raise ModelFilesError(
+                f"The run in {source} has no model yet. Train it to its end: impatience train --resume."
+            )
+        source = str(Path(source) / "model")
     options: dict[str, Any] = {} if torch.cuda.is_available() else {"dtype": torch.float32}
-    prompt = None
+    prompt: dict[str, Any] = {}
     if is_length_controlled(source):
         prompt = load_prompt(source)
         model = LengthControlled.from_pretrained(source, **options)
     else:
         base, tokenizer = load_base(source, **options)
         model = attach(base, "none", tokenizer=tokenizer)
-    return Writer(model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), prompt)
+    return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), prompt

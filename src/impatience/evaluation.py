@@ -1,0 +1,298 @@
+"""Evaluation: a protocol asks, a strategy writes, metrics score, and a report keeps all of it.
+
+The requests are put into batches by a plan that depends on nothing else, and each batch is on the disk before the next
+is begun. So an evaluation that was killed loses one batch at most, and goes on to the very same report.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from impatience.data import Encoder, checksum, load
+from impatience.errors import DataError, OptionError, ReportError
+from impatience.families import unwrap
+from impatience.journal import Predictions, begin
+from impatience.lengths import Unit, measure
+from impatience.methods import METHODS
+from impatience.metrics import Metric, Prediction
+from impatience.model import LengthControlled
+from impatience.protocols import PROTOCOLS, Count, Protocol, Request
+from impatience.recipes import build
+from impatience.registry import nearest
+from impatience.reports import EvalReport
+from impatience.scoring import BUCKET, METRICS_BY_DEFAULT, choose, choose_metrics, name_of, score
+from impatience.strategies import STRATEGIES, Draft, Pen, Strategy
+from impatience.writer import open_model
+
+_PROMPT: dict[str, Any] = {"template": "summarize", "prefix": "", "max_source_tokens": 1024}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model that is evaluated.
+
+    Attributes:
+        name: In short.
+        source: Where it comes from.
+        pen: What writes with it.
+        prompt: How sources are put to it: template, prefix and max_source_tokens.
+    """
+
+    name: str
+    source: str
+    pen: Pen
+    prompt: Mapping[str, Any]
+
+
+def load_subject(
+    model: str | Path | LengthControlled,
+    *,
+    template: str | None = None,
+    prefix: str | None = None,
+    max_source_tokens: int | None = None,
+    generate: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> Subject:
+    """Load a model to evaluate; one load serves several evaluations.
+
+    Args:
+        model: A folder of ``impatience train``, a model folder, a packaged or hub name, or a model in memory.
+        template: How a source is put to the model; by default as in training, else ``"summarize"``.
+        prefix: What stands before every source; by default as in training, else nothing.
+        max_source_tokens: Sources are cut to so many tokens; by default as in training, else 1024.
+        generate: What ``generate`` is given besides, whatever the strategy, e.g. ``{"no_loops": 6}``.
+        quiet: Show no progress.
+    """
+    if isinstance(model, LengthControlled):
+        opened, name, source = model, type(unwrap(model.base_model)).__name__, "in memory"
+        trained: dict[str, Any] = {}
+    else:
+        path, source = Path(model), str(model)
+        name = path.parent.name if path.name == "model" and path.parent.name else path.name
+        opened, trained = open_model(model, quiet=quiet)
+    asked = {"template": template, "prefix": prefix, "max_source_tokens": max_source_tokens}
+    prompt: dict[str, Any] = _PROMPT | trained | {name: value for name, value in asked.items() if value is not None}
+    if prompt["max_source_tokens"] < 1:
+        raise OptionError(f"max_source_tokens={prompt['max_source_tokens']}: give at least 1.")
+    room = opened.family.room(unwrap(opened.base_model))
+    prompt["max_source_tokens"] = min(filter(None, (prompt["max_source_tokens"], room)))
+    tokenizer = opened.vocabulary.require_tokenizer(Unit.WORDS)
+    encoder = Encoder(tokenizer, opened.family.encoder_decoder, **prompt)
+    return Subject(name, source, Pen(opened, encoder, **(generate or {})), prompt)
+
+
+def evaluate(
+    model: str | Path | LengthControlled | Subject,
+    data: str,
+    out: Path,
+    *,
+    split: str = "test",
+    protocol: str | Protocol = "reference",
+    strategy: str | Strategy = "natural",
+    unit: str = "tokens",
+    metrics: Sequence[str | Metric] | None = METRICS_BY_DEFAULT,
+    limit: int | None = None,
+    batch_size: int = 16,
+    seed: int = 0,
+    bucket: int = BUCKET,
+    data_dir: Path | None = None,
+    name: str | None = None,
+    resume: bool = False,
+    quiet: bool = False,
+) -> EvalReport | None:
+    """Evaluate a model.
+
+    Args:
+        model: What writes; see ``load_subject``.
+        data: A spec of data, e.g. ``"elife:impact"``.
+        out: The folder to write to.
+        split: Of the data.
+        protocol: Which lengths are asked for: a name, or a protocol with its options.
+        strategy: How they are got: a name, or a strategy with its options, its own seed among them.
+        unit: What is counted: tokens, words, characters or sentences.
+        metrics: What the texts are scored with: names, or metrics with their options; None leaves that to
+            ``scoring.score``, maybe on another machine.
+        limit: Read only so many examples.
+        batch_size: Texts that are written at once.
+        seed: Of everything random in the writing; greedy strategies have nothing random.
+        bucket: Width of the buckets of target lengths.
+        data_dir: Where named data sets are, unless IMPATIENCE_DATA says so.
+        name: What tables call it; by default the model and the strategy.
+        resume: Go on with what the folder holds; texts that are there are not written again.
+        quiet: Show no progress.
+
+    Raises:
+        ReportError: If the folder holds another evaluation, or cannot be written.
+        DataError: If the data cannot be read, or the protocol has nothing to ask for.
+        OptionError: If an option is not accepted.
+    """
+    protocol_name, asker = choose(PROTOCOLS, protocol)
+    strategy_name, writer = choose(STRATEGIES, seeded(strategy, seed) if isinstance(strategy, str) else strategy)
+    counted, scorers = _unit(unit), {} if metrics is None else choose_metrics(metrics)
+    for option, value in (("batch_size", batch_size), ("bucket", bucket)):
+        if value < 1:
+            raise OptionError(f"{option}={value}: give at least 1.")
+    predictions = Predictions(Path(out))
+    if predictions.begun and not resume:
+        raise ReportError(
+            f"{out} holds an evaluation already. Go on with it (--resume), or name another folder (--out)."
+        )
+    examples = load(data, split, data_dir=data_dir, limit=limit)
+    subject = model if isinstance(model, Subject) else load_subject(model, quiet=quiet)
+    requests = _checked(list(asker.requests(examples, counted, counter(subject.pen, counted))), protocol_name, examples)
+    plan = batches(requests, batch_size)
+    steering = subject.pen.model.steering
+    config = {
+        "name": name or f"{subject.name}-{strategy_name}",
+        "model": subject.source,
+        "fingerprint": fingerprint(subject.pen.model),
+        "dtype": str(subject.pen.model.dtype).removeprefix("torch."),
+        "method": name_of(METHODS, steering.method),
+        "options": steering.method.options(),
+        "conventions": steering.conventions,
+        "prompt": dict(subject.prompt),
+        "generate": subject.pen.settings,
+        "data": data,
+        "split": split,
+        "sha256": checksum(data, split, data_dir),
+        "protocol": {"name": protocol_name, **asdict(asker)},
+        "strategy": {"name": strategy_name, **asdict(writer)},
+        "unit": counted,
+        "seed": seed,
+        "batch_size": batch_size,
+        "limit": limit,
+    }
+    labels = dict.fromkeys(request.group for request in requests if request.group)
+    begin(predictions, {"config": config, "count": len(requests), "groups": list(labels)})
+    _write(subject.pen, writer, plan, predictions, seed, quiet)
+    return None if metrics is None else score(Path(out), list(scorers.values()), bucket=bucket)
+
+
+def seeded(strategy: str, seed: int, options: Mapping[str, Any] | None = None) -> Strategy:
+    """Build a strategy; one that draws is given the seed, unless its options name another."""
+    kind = STRATEGIES[strategy]
+    own = {"seed": seed} if "seed" in {field.name for field in fields(kind)} else {}
+    return build(kind, {**own, **(options or {})}, strategy)
+
+
+def counter(pen: Pen, unit: Unit) -> Count:
+    """Return what counts a text in a unit; tokens are those that the model would write it with."""
+
+    def tokens(text: str) -> int:
+        ids = pen.tokenizer(text_target=text, add_special_tokens=False, split_special_tokens=True, verbose=False)
+        return pen.vocabulary.count(ids["input_ids"], unit)
+
+    return tokens if unit is Unit.TOKENS else lambda text: measure(text, unit)
+
+
+def batches(requests: Sequence[Request], size: int) -> list[tuple[Request, ...]]:
+    """Put requests of similar length together, the longest first: what does not fit, fails at once."""
+    order = sorted(requests, key=lambda request: (-request.target, -len(request.example.source), request.key))
+    return [tuple(order[start : start + size]) for start in range(0, len(order), size)]
+
+
+def fingerprint(model: LengthControlled) -> str:
+    """Return a SHA-256 that changes when a model is trained: of the names, shapes and first values of its weights."""
+    digest = hashlib.sha256()
+    for name, weight in model.named_parameters():
+        digest.update(f"{name} {tuple(weight.shape)}".encode())
+        digest.update(weight.detach().flatten()[:64].float().cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _unit(name: str) -> Unit:
+    try:
+        return Unit(name)
+    except ValueError:
+        known = [str(unit) for unit in Unit]
+        raise OptionError(f"unit={name!r}: give one of {', '.join(known)}.{nearest(name, known)}") from None
+
+
+def _checked(requests: list[Request], protocol: str, examples: Sequence[Any]) -> list[Request]:
+    """Refuse a protocol's requests if there is none, or one cannot be met."""
+    if not requests:
+        raise DataError(
+            f"The protocol {protocol!r} asks for nothing of these {len(examples)} examples: none fits its options. "
+            f"`impatience protocols` lists them."
+        )
+    seen = set()
+    for request in requests:
+        if request.target < 1:
+            raise DataError(f"{request.key}: the tokenizer knows nothing of the reference, so its length is 0.")
+        if request.key in seen:
+            raise DataError(f"Two requests are called {request.key!r}. Give the examples different ids.")
+        seen.add(request.key)
+    return requests
+
+
+def _write(
+    pen: Pen, strategy: Strategy, plan: list[tuple[Request, ...]], predictions: Predictions, seed: int, quiet: bool
+) -> None:
+    """Write the texts that are not there yet, a batch at a time."""
+    done = predictions.recover([[request.key for request in batch] for batch in plan])
+    with _progress(plan, done, quiet) as tell:
+        for number in range(done, len(plan)):
+            # Each batch has a seed of its own, so that it does not matter which one an evaluation goes on from.
+            torch.manual_seed(int.from_bytes(hashlib.sha256(f"{seed}:{number}".encode()).digest()[:4], "big"))
+            drafts = strategy.write(pen, plan[number])
+            written = [_prediction(pen, request, draft) for request, draft in zip(plan[number], drafts, strict=True)]
+            predictions.append(number, written)
+            tell(written)
+
+
+def _prediction(pen: Pen, request: Request, draft: Draft) -> Prediction:
+    return Prediction(
+        request.key,
+        request.example.id,
+        request.group,
+        request.example.source,
+        request.references,
+        request.unit,
+        request.target,
+        draft.text,
+        draft.length,
+        pen.vocabulary.count(draft.ids, Unit.TOKENS),
+        draft.ended,
+        draft.landed,
+        draft.eos_probability,
+        draft.tokens_spent,
+    )
+
+
+@contextmanager
+def _progress(
+    plan: list[tuple[Request, ...]], done: int, quiet: bool
+) -> Iterator[Callable[[Sequence[Prediction]], None]]:
+    """Show on a terminal how far it is, how fast, how long it will take, and the error so far."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("writing"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[error]}"),
+        console=console,
+        disable=quiet or not console.is_terminal,
+    )
+    task = bar.add_task("", total=sum(map(len, plan)), completed=sum(map(len, plan[:done])), rate="", error="")
+    errors: list[int] = []
+
+    def tell(written: Sequence[Prediction]) -> None:
+        errors.extend(abs(one.length - one.target) for one in written)
+        bar.update(task, advance=len(written), error=f"MAE {sum(errors) / len(errors):.2f}")
+        if speed := bar.tasks[0].speed:
+            bar.update(task, rate=f"{speed:.1f}/s")
+
+    with bar:
+        yield tell

@@ -1,0 +1,60 @@
+"""The same article at several lengths, each as long as what a person wrote at that length, and compared with it.
+
+An example belongs to a ladder if ``meta["rung"]`` names its rung and its id is ``<article>-<rung>``, as in
+``elife:all``. Only articles that have every rung are asked for, so that the rungs differ in length, not in articles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from impatience.data import Example
+from impatience.errors import DataError, OptionError
+from impatience.lengths import Unit
+from impatience.methods.base import option
+from impatience.protocols.base import Count, Protocol, Request
+
+RUNG = "rung"
+
+
+@dataclass(frozen=True)
+class Ladder(Protocol):
+    """One text for each rung of each article, grouped by rung."""
+
+    summary: ClassVar[str] = "the same article at several lengths, each compared with its own reference"
+
+    rungs: tuple[str, ...] = option(("title", "impact", "abstract", "digest"), "the lengths an article must have")
+
+    def __post_init__(self) -> None:
+        """Refuse an empty ladder."""
+        if not self.rungs or len(set(self.rungs)) < len(self.rungs):
+            raise OptionError(f"ladder: rungs={list(self.rungs)}: give at least one, each once.")
+
+    def requests(self, examples: Sequence[Example], unit: Unit, count: Count) -> Iterator[Request]:
+        """Ask for every rung of each whole ladder.
+
+        Raises:
+            DataError: If no article has every rung.
+        """
+        articles: dict[str, dict[str, Example]] = {}
+        for example in examples:
+            rung = str(example.meta.get(RUNG, ""))
+            if rung in self.rungs and example.id.endswith(f"-{rung}"):
+                articles.setdefault(example.id.removesuffix(f"-{rung}"), {})[rung] = example
+        whole = [ladder for ladder in articles.values() if len(ladder) == len(self.rungs)]
+        if not whole:
+            found = sorted({str(example.meta[RUNG]) for example in examples if RUNG in example.meta})
+            raise DataError(
+                f"Of {len(examples)} examples none belongs to an article with every rung of {', '.join(self.rungs)}; "
+                f"rungs there are: {', '.join(found) or 'none'}. Name other rungs, read more examples, or read data "
+                f"that has them, e.g. elife:all."
+            )
+        for ladder in whole:
+            for rung in self.rungs:
+                example = ladder[rung]
+                yield Request(example.id, example, count(example.target), unit, (example.target,), rung)
+
+
+PROTOCOL = Ladder

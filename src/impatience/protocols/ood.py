@@ -1,0 +1,73 @@
+"""Lengths outside what a model was trained on: far longer than the references, but shorter than the source.
+
+Every example is given one target, from its id alone, so that all models are asked for the same:
+
+    rule "seeded"     low + h mod (high' - low + 1), where h is the number that the first eight bytes of
+                      SHA-256("<seed>:<id>") make, most significant first, and high' = min(high, source length - 1).
+                      An example whose source is too short for any such length is left out.
+    rule "authors"    what the code of the paper's authors does: the first two digits of the id as a percentage,
+                      held to 20-95, of the source length, rounded down, held to ``low``-``high``. A short source is
+                      asked for ``low`` all the same, even where that is more than it has.
+
+Ids of CNN/DailyMail are hexadecimal, so "the first two digits" are read as the first two characters from 0 to 9,
+wherever in the id they stand: "f0a7c" gives 07, held to 20 %. An id with one digit gives that digit, one with none 0.
+The authors counted special tokens too; here, as everywhere, they are not counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+from impatience.data import Example
+from impatience.errors import OptionError
+from impatience.lengths import Unit
+from impatience.methods.base import option
+from impatience.protocols.base import Count, Protocol, Request
+
+Rule = Literal["seeded", "authors"]
+_RULES = get_args(Rule)
+_DIGITS = "0123456789"
+
+
+@dataclass(frozen=True)
+class Ood(Protocol):
+    """One long text for each example; nothing of that length exists, so there is no reference."""
+
+    summary: ClassVar[str] = "a seeded length for each id, below the source's; no reference"
+
+    low: int = option(200, "the shortest target, in the unit asked for")
+    high: int = option(1000, "the longest")
+    seed: int = option(0, "of the targets; the rule 'authors' has none")
+    rule: Rule = option("seeded", "'authors': the paper's own code, by the digits of the id")
+
+    def __post_init__(self) -> None:
+        """Refuse an empty band and an unknown rule."""
+        if not 1 <= self.low <= self.high:
+            raise OptionError(f"ood: low={self.low}, high={self.high}: give 1 ≤ low ≤ high.")
+        if self.rule not in _RULES:
+            raise OptionError(f"ood: rule={self.rule!r}: give one of {', '.join(_RULES)}.")
+
+    def requests(self, examples: Sequence[Example], unit: Unit, count: Count) -> Iterator[Request]:
+        """Ask for one length below that of each source."""
+        for example in examples:
+            length = count(example.source)
+            if self.rule == "authors":
+                share = min(95, max(20, _first_two_digits(example.id)))
+                yield Request(example.id, example, min(self.high, max(self.low, length * share // 100)), unit)
+            elif self.low < length:
+                span = min(self.high, length - 1) - self.low + 1
+                yield Request(example.id, example, self.low + _number(self.seed, example.id) % span, unit)
+
+
+def _first_two_digits(name: str) -> int:
+    return int("".join([letter for letter in name if letter in _DIGITS][:2]) or 0)
+
+
+def _number(seed: int, name: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:8], "big")
+
+
+PROTOCOL = Ood

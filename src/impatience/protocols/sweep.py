@@ -1,0 +1,41 @@
+"""Fixed lengths: every example at every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from impatience.data import Example
+from impatience.errors import OptionError
+from impatience.lengths import Unit
+from impatience.methods.base import option
+from impatience.protocols.base import Count, Protocol, Request
+
+
+@dataclass(frozen=True)
+class Sweep(Protocol):
+    """So many texts for each example, grouped by length.
+
+    The example's own reference is kept at every length, so that quality can be drawn against length. It has a length
+    of its own: scores against it say how they change along the sweep, not how good a text of that length can be.
+    """
+
+    summary: ClassVar[str] = "fixed lengths, each compared with the one reference there is"
+
+    lengths: tuple[int, ...] = option((10, 25, 50, 100, 200), "the targets, in the unit asked for")
+
+    def __post_init__(self) -> None:
+        """Refuse lengths that cannot be asked for."""
+        if not self.lengths or min(self.lengths) < 1 or len(set(self.lengths)) < len(self.lengths):
+            raise OptionError(f"sweep: lengths={list(self.lengths)}: give different whole numbers of at least 1.")
+
+    def requests(self, examples: Sequence[Example], unit: Unit, count: Count) -> Iterator[Request]:
+        """Ask for every length of each example."""
+        del count
+        for example in examples:
+            for length in self.lengths:
+                yield Request(f"{example.id}@{length}", example, length, unit, (example.target,), str(length))
+
+
+PROTOCOL = Sweep

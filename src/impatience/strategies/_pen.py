@@ -1,0 +1,255 @@
+"""A model to write with, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from impatience.data import Encoder, pad_prompts
+from impatience.errors import OptionError, SourceError
+from impatience.families import unwrap
+from impatience.generation import Call, Landed, Trace, eos_ids, step_budget
+from impatience.landing import Landing
+from impatience.lengths import Target, Unit, decode, measure
+from impatience.model import LengthControlled
+from impatience.protocols import Request
+
+LIMIT = 1024
+"""The most tokens of a text that nothing holds to its target."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A written text.
+
+    Attributes:
+        ids: What was written, without the EOS and what follows it. The last may reach over the end of a text that was
+            cut inside a token; a text that was rewritten has the ids that its tokenizer gives it.
+        text: The same, as a reader gets it.
+        length: In the unit asked for.
+        ended: Whether it comes to an end, by EOS or because a strategy stopped at the end of a sentence; False if a
+            limit cut it where it happened to be.
+        landed: "natural": on target, and the model chose to end there; "forced": on target because the strategy cut,
+            chose or changed the text; "missed": anything else. On target is where the strategy aims: at the target,
+            or not over it.
+        eos_probability: What the model itself gave EOS where the text stops; None if that is not known.
+        tokens_spent: Tokens that were generated to get it, EOS and thrown away ones included; each beam counts.
+        eos_curve: What the model itself gave EOS after 0, 1, 2, … of the ids, as far as it is known.
+    """
+
+    ids: tuple[int, ...]
+    text: str
+    length: int
+    ended: bool
+    landed: Landed
+    eos_probability: float | None
+    tokens_spent: int
+    eos_curve: tuple[float, ...] = field(default=(), repr=False)
+
+
+class Pen:
+    """A model to write with.
+
+    Args:
+        model: What writes.
+        encoder: How sources are put to it.
+        **settings: What ``generate`` is given besides, whatever the strategy, e.g. ``no_loops=6``.
+    """
+
+    def __init__(self, model: LengthControlled, encoder: Encoder, **settings: Any) -> None:
+        model.eval()
+        self.settings = settings
+        self.model, self.encoder, self.tokenizer = model, encoder, encoder.tokenizer
+        self.vocabulary, self.encoder_decoder = model.vocabulary, model.family.encoder_decoder
+        self._inner = unwrap(model.base_model)
+        self.eos = eos_ids(self._inner.generation_config)
+        pad = self._inner.generation_config.pad_token_id
+        self._pad = self.eos[0] if pad is None else int(pad)
+        # A language token that the model is made to begin with is written, but is no part of the text.
+        self.extra = int(self._inner.generation_config.forced_bos_token_id is not None)
+
+    def steered(self, requests: Sequence[Request], landing: str = "natural", **options: Any) -> list[Draft]:
+        """Write with the signal.
+
+        Args:
+            requests: What to write; all in one unit.
+            landing: Who decides where the texts end.
+            **options: What else ``generate`` takes.
+        """
+        target, inputs, options = self._target(requests), self.inputs(requests), self.settings | options
+        budgets = self._budgets(target, Landing.parse(landing), self.room(inputs), options)
+        asked: Any = {**inputs, f"target_{target.unit}": list(target.values), "landing": landing}
+
+        def generate(**kwargs: Any) -> Any:
+            return self.model.generate(**asked, return_report=True, **kwargs)
+
+        return self._write(generate, self.first(inputs), options, budgets)
+
+    def unsteered(
+        self,
+        requests: Sequence[Request],
+        landing: str = "natural",
+        *,
+        inputs: dict[str, Tensor] | None = None,
+        limit: int = LIMIT,
+        **options: Any,
+    ) -> list[Draft]:
+        """Write without the signal: the base model alone.
+
+        The base's own generation settings hold (beams, n-gram bans, …), but for those that say how long texts are:
+        they would be a length control of their own. Positions stay doubled where the conventions are the authors',
+        for the weights were trained so.
+
+        Args:
+            requests: What to write; all in one unit.
+            landing: Who decides where the texts end; "natural" leaves it to the model.
+            inputs: What the model reads instead of the sources, e.g. a prompt that names the length.
+            limit: The most tokens to write when the landing is natural; fewer where the model has less room.
+            **options: What else ``generate`` takes, e.g. ``num_return_sequences``: then there are so many drafts for
+                each request, one after the other.
+        """
+        target, inputs, options = self._target(requests), inputs or self.inputs(requests), self.settings | options
+        first, mode, room = self.first(inputs), Landing.parse(landing), self.room(inputs)
+        if mode is Landing.NATURAL:
+            options.setdefault("max_new_tokens", limit if room is None else min(limit, room))
+        budgets = self._budgets(target, mode, room, options)
+        start = torch.full((len(requests),), first, device=inputs["input_ids"].device)
+        call = Call(target, mode, start, first, room, self.vocabulary)
+
+        def generate(**kwargs: Any) -> Any:
+            prepared = call.prepare(self._inner.generation_config, kwargs, report=True)
+            return call.finish(self.model.base_model.generate(**inputs, **prepared))
+
+        return self._write(generate, first, options, budgets)
+
+    def inputs(self, requests: Sequence[Request]) -> dict[str, Tensor]:
+        """Return what the model reads."""
+        return self.pad([self.encoder.reads(request.example) for request in requests])
+
+    def pad(self, rows: list[list[int]]) -> dict[str, Tensor]:
+        """Make a batch of rows of ids, padded on the left for decoder-only models, else on the right.
+
+        Raises:
+            SourceError: If one is longer than the model can read.
+        """
+        room, spare = self.model.family.room(self._inner), 0 if self.encoder_decoder else 2
+        longest = max(map(len, rows))
+        if room is not None and longest + spare > room:
+            raise SourceError(f"A source has {longest} tokens, but this model has {room} positions. Shorten it.")
+        batch = pad_prompts(rows, self._pad, left=not self.encoder_decoder)
+        return {name: tensor.to(self.model.device) for name, tensor in batch.items()}
+
+    def first(self, inputs: dict[str, Tensor]) -> int:
+        """Return the column of the first id that is written."""
+        return 1 if self.encoder_decoder else inputs["input_ids"].shape[1]
+
+    def room(self, inputs: dict[str, Tensor]) -> int | None:
+        """Return how many tokens the model can write, or None if there is no limit."""
+        room = self.model.family.room(self._inner)
+        return None if room is None else room - self.first(inputs)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Return the ids that the model would write a text with, without special tokens."""
+        how = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+        return tuple(self.tokenizer(text_target=text, **how)["input_ids"])
+
+    def count(self, text: str, unit: Unit) -> int:
+        """Count a text."""
+        return len(self.encode(text)) if unit is Unit.TOKENS else measure(text, unit)
+
+    def convert(self, request: Request, unit: Unit) -> int:
+        """Estimate a request's target in another unit: as many as in a piece of the source of that length."""
+        if unit == request.unit:
+            return request.target
+        source = request.example.source
+        return max(1, round(request.target * self.count(source, unit) / max(1, self.count(source, request.unit))))
+
+    def _target(self, requests: Sequence[Request]) -> Target:
+        units = {request.unit for request in requests}
+        if len(units) != 1:
+            raise OptionError(f"A batch is written in one unit; got {', '.join(sorted(units)) or 'no request'}.")
+        unit = units.pop()
+        if unit is not Unit.TOKENS:
+            self.vocabulary.require_tokenizer(unit)
+        return Target(unit, tuple(request.target for request in requests))
+
+    def _budgets(self, target: Target, landing: Landing, room: int | None, options: dict[str, Any]) -> list[int]:
+        """Return the most tokens each request would be given alone; a call gives all as many as the longest needs.
+
+        A text that misses its target is cut there, so that it does not depend on what it was written with.
+        """
+        if "max_new_tokens" in options:
+            return [int(options["max_new_tokens"])] * len(target.values)
+        return [step_budget(Target(target.unit, (value,)), landing, room, self.extra) for value in target.values]
+
+    def _write(
+        self, generate: Callable[..., Any], first: int, options: dict[str, Any], budgets: list[int]
+    ) -> list[Draft]:
+        """Generate, and tell what came of it."""
+        changes = options.pop("logits_processor", [])
+        watch = _Watch(self.eos)
+        settings = {"do_sample": False, "min_new_tokens": 0, "pad_token_id": self._pad, **options}
+        with torch.inference_mode(), self._unforced():
+            output, reports = generate(logits_processor=[watch, *changes], return_dict_in_generate=True, **settings)
+        rows = output.sequences[:, first:].tolist()
+        curves, choices = watch.follow(len(rows), len(rows[0]), output.get("beam_indices"))
+        spent, beams, copies = watch.spent(first), len(watch.ids) // len(rows), len(rows) // len(budgets)
+        drafts = []
+        for row, (written, report) in enumerate(zip(rows, reports, strict=True)):
+            budget, landed = budgets[row // copies], report.landed
+            if landed == "missed":
+                written = written[:budget]
+            stop = self._stop(written)
+            ids, ended = tuple(written[:stop]), stop is not None
+            if landed == "natural" and changes and self._stop(choices[row].tolist()) != stop:
+                landed = "forced"
+            curve = tuple(round(chance, 6) for chance in curves[row, : len(ids) + ended].tolist())
+            drafts.append(
+                Draft(
+                    ids=ids,
+                    text=decode(self.tokenizer, ids),
+                    length=self.vocabulary.count(ids, report.unit),
+                    ended=ended,
+                    landed=landed,
+                    eos_probability=curve[-1] if ended else None,
+                    tokens_spent=spent[row] if beams == 1 and ended else beams * (len(ids) + ended),
+                    eos_curve=curve,
+                )
+            )
+        return drafts
+
+    @contextmanager
+    def _unforced(self) -> Iterator[None]:
+        """Let no EOS be forced by the budget of steps: every text would look ended.
+
+        The model's own settings fill in for whatever ``generate`` is given as None, so it is they that must change.
+        """
+        config = self._inner.generation_config
+        forced, config.forced_eos_token_id = config.forced_eos_token_id, None
+        try:
+            yield
+        finally:
+            config.forced_eos_token_id = forced
+
+    def _stop(self, ids: list[int]) -> int | None:
+        return next((column for column, i in enumerate(ids) if i in self.eos), None)
+
+
+class _Watch(Trace):
+    """A trace of the model before anything changes its scores, which also remembers what the last step was given."""
+
+    ids: Tensor
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        self.ids = input_ids
+        return super().__call__(input_ids, scores)
+
+    def spent(self, first: int) -> list[int]:
+        """Return how many tokens each row was given, its EOS included."""
+        rows = self.ids[:, first:].tolist()  # all but what the last step chose
+        return [next((step + 1 for step, i in enumerate(row) if i in self.eos), len(row) + 1) for row in rows]

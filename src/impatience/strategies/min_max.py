@@ -1,0 +1,73 @@
+"""A window of lengths, searched with beams: ``min_new_tokens``, ``max_new_tokens`` and ``length_penalty``.
+
+The knobs that ``generate`` itself has. With a target of t tokens and a window w, EOS is barred before ⌈t - wt⌉ tokens
+and may come after ⌊t + wt⌋ at the latest: a text with another token in its place is cut after that. In between the
+search chooses, by log probability divided by (tokens ** ``length_penalty``): above 0 favours long texts, below 0 short
+ones.
+
+The knobs count tokens. A target in another unit is converted at the rate of the source: as many tokens as a piece of
+the source of that length has. They also hold for a whole call, so requests share a call only where their windows are
+equal.
+
+Spends ``beams`` tokens for each that is written (those of the beams that lost, once a text is found, are not counted).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from transformers import MinNewTokensLengthLogitsProcessor
+
+from impatience.generation import step_budget
+from impatience.landing import Landing
+from impatience.lengths import Target, Unit
+from impatience.methods import option
+from impatience.protocols import Request
+from impatience.strategies.base import Draft, Pen, Strategy, within
+
+
+@dataclass(frozen=True)
+class MinMax(Strategy):
+    """A window of lengths for beams to end in."""
+
+    summary: ClassVar[str] = "min_new_tokens, max_new_tokens and length_penalty with beams"
+
+    window: float = option(0.1, "how far from the target a text may end, as a share of the target")
+    beams: int = option(4, "texts to search with side by side")
+    length_penalty: float = option(1.0, "the exponent of the length that log probabilities are divided by")
+
+    def __post_init__(self) -> None:
+        """Check the values once, here."""
+        within("window", self.window, 0, 1)
+        within("beams", self.beams, 1)
+
+    def write(self, pen: Pen, requests: Sequence[Request]) -> list[Draft]:
+        """Write without the signal, requests with the same window together."""
+        sizes = [pen.convert(request, Unit.TOKENS) for request in requests]
+        drafts: dict[int, Draft] = {}
+        for size in dict.fromkeys(sizes):
+            rows = [row for row, own in enumerate(sizes) if own == size]
+            drafts.update(zip(rows, self._search(pen, [requests[row] for row in rows], size), strict=True))
+        return [drafts[row] for row in range(len(requests))]
+
+    def _search(self, pen: Pen, requests: Sequence[Request], tokens: int) -> list[Draft]:
+        inputs, reach = pen.inputs(requests), int(tokens * self.window)
+        room = pen.room(inputs)
+        shortest = MinNewTokensLengthLogitsProcessor(
+            pen.first(inputs), max(1, tokens - reach) + pen.extra, pen.eos, device=str(pen.model.device)
+        )
+        # Refuses what the model has no room for; what it gives, EOS included, is for the target itself.
+        longest = step_budget(Target(Unit.TOKENS, (tokens,)), Landing.EXACT, room, pen.extra) + reach
+        return pen.unsteered(
+            requests,
+            inputs=inputs,
+            max_new_tokens=longest if room is None else min(longest, room),
+            num_beams=self.beams,
+            length_penalty=self.length_penalty,
+            logits_processor=[shortest],
+        )
+
+
+STRATEGY = MinMax

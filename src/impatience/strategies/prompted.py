@@ -1,0 +1,44 @@
+"""An instruct model is asked for the length in plain words.
+
+What most people try first: the instruction ends in "Write exactly 40 words". No model counts its own tokens, so a
+target in tokens is asked for in words, at the rate of the source: as many words as a piece of the source with so many
+tokens has. Only decoder-only models whose tokenizer has a chat template can be asked.
+
+Spends one token for each that is written, and one for EOS; ``max_new_tokens`` is ``limit``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from impatience.lengths import Unit
+from impatience.protocols import Request
+from impatience.strategies._instructions import amount, instructed, require_chat
+from impatience.strategies.base import Draft, Limited, Pen
+
+
+@dataclass(frozen=True)
+class Prompted(Limited):
+    """Asked in words."""
+
+    summary: ClassVar[str] = "an instruct model is asked for the length in its prompt"
+
+    def check(self, pen: Pen) -> None:
+        """Refuse a model that follows no instructions."""
+        require_chat(pen)
+
+    def write(self, pen: Pen, requests: Sequence[Request]) -> list[Draft]:
+        """Ask for the length, and take what comes."""
+        self.check(pen)
+        inputs = instructed(pen, requests, [_instruction(pen, request) for request in requests])
+        return pen.unsteered(requests, inputs=inputs, limit=self.limit)
+
+
+def _instruction(pen: Pen, request: Request) -> str:
+    unit = Unit.WORDS if request.unit is Unit.TOKENS else request.unit
+    return f"Write exactly {amount(pen.convert(request, unit), unit)}, and nothing but the text itself."
+
+
+STRATEGY = Prompted
