@@ -108,7 +108,7 @@ def encode(recipe: Recipe, split: str, model: LengthControlled, tokenizer: Any, 
     limit = part.limit if split == "train" else part.validation_limit
     sets = [load(spec, split, data_dir=data_dir, limit=limit) for spec in specs(recipe, split)]
     examples = [example for turn in zip_longest(*sets) for example in turn if example is not None][:limit]
-    if split == "train":
+    if split == "train" and part.sentence_copies:
         examples += [copy for e in examples for copy in shorter(e, part.sentence_copies, recipe.train.seed)]
     rows = []
     for example in examples:
