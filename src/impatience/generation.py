@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -113,6 +115,20 @@ class Trace(LogitsProcessor):  # type: ignore[misc]
         return probability[path, columns], choice[path, columns]
 
 
+@contextmanager
+def unforced(model: Any) -> Iterator[None]:
+    """Let no EOS be forced by the budget of steps: a text that was cut would look ended.
+
+    The model's own settings fill in for whatever ``generate`` is given as None, so it is they that must change.
+    """
+    config = model.generation_config
+    forced, config.forced_eos_token_id = config.forced_eos_token_id, None
+    try:
+        yield
+    finally:
+        config.forced_eos_token_id = forced
+
+
 class Call:
     """One ``generate`` call with a target: what it is given, and what becomes of what it returns.
 
@@ -146,7 +162,8 @@ class Call:
         processors = LogitsProcessorList(kwargs.pop("logits_processor", None) or [])
         if (stretch := kwargs.pop("no_loops", None)) is not None:
             processors.append(NoLoops(stretch))
-        config.min_length, config.min_new_tokens = 0, None  # the model's own; what the caller passes stays
+        # The model's own wishes are set aside; what the caller passes stays. (None would be filled from them again.)
+        config.min_length, config.min_new_tokens = 0, None if defaults.min_new_tokens is None else 0
         kwargs = config.update(**kwargs)
         if not bounded:
             forced = int(config.forced_bos_token_id is not None)
@@ -206,7 +223,8 @@ class Call:
             landed = "missed"
         elif held and (barred or choices[step] not in self.trace.eos):
             landed = "forced"
-        probability = 0.0 if stop is None else round(probabilities[step], 6)
+        there = max(0, begin + len(text) - self.first)
+        probability = 0.0 if stop is None else round(probabilities[there], 6)
         return len(text), LengthReport(length, goal, unit, landed, probability)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from impatience.errors import OptionError, SourceError, TargetError
 from impatience.families import family_of, unwrap
-from impatience.generation import Call
+from impatience.generation import Call, unforced
 from impatience.landing import Landing
 from impatience.lengths import Target, Unit, Vocabulary
 from impatience.methods import METHODS, Method
@@ -115,7 +115,7 @@ class LengthControlled(nn.Module):
             attention_mask: (B, T) 0 on padding.
             labels: (B, T) what is to be written, -100 elsewhere. Unless they are passed, it gives the target and, on
                 decoder-only models, the place where the prompt ends.
-            target_tokens: Target of each row, in tokens. One unit may be given.
+            target_tokens: Target of each row, in tokens; a (B,) tensor is taken as it is. One unit may be given.
             target_words: Target in words.
             target_characters: Target in characters.
             target_sentences: Target in sentences.
@@ -133,7 +133,9 @@ class LengthControlled(nn.Module):
         if self.steering.attached:
             if ids is None:
                 raise SourceError("Pass input_ids, and labels or decoder_input_ids: progress is counted on ids.")
-            target = Target.parse(ids.shape[0], target_tokens, target_words, target_characters, target_sentences)
+            target = target_tokens
+            if not isinstance(target_tokens, Tensor):
+                target = Target.parse(ids.shape[0], target_tokens, target_words, target_characters, target_sentences)
             course = self.steering.course(ids, target, attention_mask, labels, prompt_lengths)
             self.steering.steer(course, ids, ids.shape[1], noisy=self.training)
         try:
@@ -196,9 +198,9 @@ class LengthControlled(nn.Module):
         course = self.steering.course(ids, target, mask, None, prompt_lengths)
         room = self.family.room(inner)
         call = Call(target, mode, course.start, first, None if room is None else room - first, self.vocabulary)
-        kwargs = call.prepare(inner.generation_config, kwargs | {"no_loops": no_loops}, report=return_report)
-        with self._following(course, inner):
-            return call.finish(self.base_model.generate(ids, **kwargs))
+        with unforced(inner), self._following(course, inner):
+            kwargs = call.prepare(inner.generation_config, kwargs | {"no_loops": no_loops}, report=return_report)
+            return call.finish(self.base_model.generate(input_ids=ids, **kwargs))
 
     def _check_source(self, ids: Tensor | None, attention_mask: Tensor | None) -> None:
         if ids is None or ids.numel() == 0:

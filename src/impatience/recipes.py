@@ -87,6 +87,9 @@ class TrainPart:
     )
     warmup_steps: int = _option(0, "steps over which the learning rate rises")
     eos_weight: float = _option(1.0, "weight of the loss where EOS is due")
+    decoys: float = _option(
+        0.0, "share of rows that are asked for another row's length, so that the signal alone says where the end is"
+    )
     strength_from: float | None = _option(
         None, "the signal starts at this multiple of its strength and goes to 1 over `strength_steps`"
     )
@@ -143,6 +146,8 @@ class Recipe:
         for name in ("epochs", "learning_rate", "signal_learning_rate", "epsilon", "max_grad_norm"):
             if (value := getattr(train, name)) is not None and not (value > 0 and math.isfinite(value)):
                 raise OptionError(f"train.{name}={value}: give a number above 0.")
+        if not 0 <= train.decoys < 1:
+            raise OptionError(f"train.decoys={train.decoys}: give a share from 0 to below 1.")
         for name in ("warmup_steps", "strength_steps", "sample", "weight_decay", "eos_weight"):
             if not getattr(train, name) >= 0:
                 raise OptionError(f"train.{name}={getattr(train, name)}: give 0 or more.")

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.utils.data import Sampler
 from transformers import Trainer, TrainerState
 
-from impatience.data import collate, pad_prompts
+from impatience.data import IGNORED, collate, pad_labels, pad_prompts
+from impatience.decoys import Decoys
 from impatience.errors import OptionError, RunError
 from impatience.families import unwrap
 from impatience.generation import eos_ids
@@ -52,12 +53,19 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         self.pad_id = int(model.generation_config.pad_token_id or 0)
         self.eos = eos_ids(model.generation_config)
         self.encoder_decoder = model.family.encoder_decoder
+        self.decoys = Decoys(
+            recipe.train.decoys,
+            recipe.train.seed,
+            model.tokenizer.eos_token_id,
+            model.vocabulary.special_ids,
+            self.encoder_decoder,
+        )
         self.optimizer: Any
         super().__init__(
             model,
             arguments,
             data_collator=self._collate,
-            train_dataset=train,
+            train_dataset=[{**row, "trains": True} for row in train],
             eval_dataset=validation,
         )
         if self.is_fsdp_enabled and not self.accelerator.is_fsdp2:
@@ -67,14 +75,26 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         self.graphs = self._step_graphs()
 
     def _collate(self, rows: list[Row]) -> dict[str, Any]:
-        """Make a batch; ``tokens`` counts what is no padding, ``first`` is a column before which nothing is written."""
+        """Make a batch; ``tokens`` counts what is no padding, ``first`` is a column before which nothing is written.
+
+        Where there are decoys, ``labels`` are those that count in the loss, ``written`` says what is written,
+        ``target_tokens`` what was asked for, and ``open`` in which rows EOS is not due at the end.
+        """
+        decoyed = bool(self.decoys.share and rows[0].get("trains"))
+        rows = self.decoys(rows) if decoyed else rows
         batch: dict[str, Any] = collate(rows, self.pad_id, self.encoder_decoder)
+        if decoyed:
+            batch["written"] = batch["labels"]
+            batch["labels"] = pad_labels([row["learnt"] for row in rows])
         tokens = sum(len(row["input_ids"]) + len(row["labels"]) * self.encoder_decoder for row in rows)
         first = 0 if self.encoder_decoder else min(map(_written_from, rows))
         if self.graphs is not None:  # few shapes, so that few graphs are recorded
-            fillers = {"input_ids": self.pad_id, "attention_mask": 0, "labels": -100}
+            fillers = {"input_ids": self.pad_id, "attention_mask": 0, "labels": IGNORED, "written": IGNORED}
             batch = {name: pad_to_multiple(tensor, SHAPE_STEP, fillers[name]) for name, tensor in batch.items()}
             first = max(1, first // SHAPE_STEP * SHAPE_STEP) if first else 0
+        if decoyed:
+            batch["target_tokens"] = torch.tensor([row["asked"] for row in rows])
+            batch["open"] = torch.tensor([row["open"] for row in rows])
         return {**batch, "tokens": tokens, "first": first}
 
     def _step_graphs(self) -> StepGraphs | None:
@@ -108,19 +128,20 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """Return cross-entropy over what is to be written, averaged over the tokens of the whole global batch."""
-        labels: Tensor = inputs["labels"]
-        tokens, first = inputs.pop("tokens"), inputs.pop("first")
+        labels: Tensor = inputs.pop("labels")
+        tokens, first, open_rows = inputs.pop("tokens"), inputs.pop("first"), inputs.pop("open", None)
         self.tokens_seen += tokens if model.training else 0
+        inputs["labels"] = inputs.pop("written", labels)
         if self.encoder_decoder:
             logits = model(**inputs).logits
         else:
             # Padding is on the right, where causal attention never looks, so no mask is needed.
+            del inputs["attention_mask"]
             kept = torch.arange(first - 1, labels.shape[1] - 1, device=labels.device)
-            inputs = {"input_ids": inputs["input_ids"], "labels": labels}
             logits = model(**inputs, compute_loss=False, logits_to_keep=kept, use_cache=False).logits
             labels = labels[:, first:]
         weight = self.recipe.train.eos_weight if model.training else 1.0
-        loss, count = token_loss(logits, labels, self.eos, weight)
+        loss, count = token_loss(logits, labels, self.eos, weight, open_rows)
         if num_items_in_batch is None:
             loss = loss / count
         else:
@@ -273,20 +294,31 @@ def _written_from(row: Row) -> int:
     return next(column for column, label in enumerate(row["labels"]) if label != -100)
 
 
-def token_loss(logits: Tensor, labels: Tensor, eos: list[int], eos_weight: float) -> tuple[Tensor, Tensor]:
+def token_loss(
+    logits: Tensor, labels: Tensor, eos: list[int], eos_weight: float = 1.0, open_rows: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Return the summed cross-entropy where labels are not -100, and how many those are.
 
     Args:
         logits: (B, T, V).
         labels: (B, T), aligned with the logits.
         eos: Ids that end a text.
-        eos_weight: Weight of the loss where one of them is due.
+        eos_weight: Weight of the loss where one of them stands.
+        open_rows: (B,) rows in which it is not due there: what counts is that the model gives it no probability.
     """
     losses = nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none")
+    losses = losses.view_as(labels)
+    ends = torch.stack([labels == i for i in eos]).any(0)
+    if open_rows is not None:
+        at_end = logits[torch.arange(len(labels), device=labels.device), ends.long().argmax(1)].float()  # (B, V)
+        others = at_end.clone()
+        for i in eos:
+            others[:, i] = -torch.inf
+        barred = at_end.logsumexp(1) - others.logsumexp(1)
+        losses = torch.where(ends & open_rows[:, None], barred[:, None], losses)
     if eos_weight != 1:
-        due = torch.stack([labels.flatten() == i for i in eos]).any(0)
-        losses = torch.where(due, eos_weight * losses, losses)
-    return losses.sum(), (labels != -100).sum()
+        losses = torch.where(ends, eos_weight * losses, losses)
+    return losses.sum(), (labels != IGNORED).sum()
 
 
 class GroupedSampler(Sampler[int]):

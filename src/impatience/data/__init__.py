@@ -1,6 +1,18 @@
 """Data sets, one file each; the file name is the set's name."""
 
-from impatience.data._encoding import Encoder, collate, pad_prompts
+from impatience.data._encoding import IGNORED, Encoder, collate, pad_labels, pad_prompts
 from impatience.data.base import DATASETS, Dataset, Example, Spec, checksum, load
 
-__all__ = ["DATASETS", "Dataset", "Encoder", "Example", "Spec", "checksum", "collate", "load", "pad_prompts"]
+__all__ = [
+    "DATASETS",
+    "IGNORED",
+    "Dataset",
+    "Encoder",
+    "Example",
+    "Spec",
+    "checksum",
+    "collate",
+    "load",
+    "pad_labels",
+    "pad_prompts",
+]

@@ -160,21 +160,19 @@ def collate(rows: Sequence[dict[str, Any]], pad_id: int, encoder_decoder: bool) 
     Returns:
         ``input_ids`` and ``attention_mask`` (B, T), and ``labels`` (B, L), which is (B, T) for a decoder-only model.
     """
-    import torch
-
     if not encoder_decoder and any(len(row["input_ids"]) != len(row["labels"]) for row in rows):
         raise ValueError("inputs and labels of a decoder-only model have the same length")
 
-    def padded(lists: list[list[int]], filler: int) -> Tensor:
-        longest = max(map(len, lists))
-        return torch.tensor([ids + [filler] * (longest - len(ids)) for ids in lists])
+    inputs = pad_prompts([row["input_ids"] for row in rows], pad_id, left=False)
+    return {**inputs, "labels": pad_labels([row["labels"] for row in rows])}
 
-    inputs = [row["input_ids"] for row in rows]
-    return {
-        "input_ids": padded(inputs, pad_id),
-        "attention_mask": padded([[1] * len(ids) for ids in inputs], 0),
-        "labels": padded([row["labels"] for row in rows], IGNORED),
-    }
+
+def pad_labels(rows: Sequence[list[int]]) -> Tensor:
+    """Return rows of labels as (B, L), with ``IGNORED`` on the right of shorter ones."""
+    import torch
+
+    longest = max(map(len, rows))
+    return torch.tensor([row + [IGNORED] * (longest - len(row)) for row in rows])
 
 
 def pad_prompts(rows: Sequence[list[int]], pad_id: int, *, left: bool) -> dict[str, Tensor]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import Tensor
 from impatience.data import Encoder, pad_prompts
 from impatience.errors import OptionError, SourceError
 from impatience.families import unwrap
-from impatience.generation import Call, Landed, Trace, eos_ids, step_budget
+from impatience.generation import Call, Landed, Trace, eos_ids, step_budget, unforced
 from impatience.landing import Landing
 from impatience.lengths import Target, Unit, decode, measure
 from impatience.model import LengthControlled
@@ -193,8 +192,8 @@ class Pen:
         """Generate, and tell what came of it."""
         changes = options.pop("logits_processor", [])
         watch = _Watch(self.eos)
-        settings = {"do_sample": False, "min_new_tokens": 0, "pad_token_id": self._pad, **options}
-        with torch.inference_mode(), self._unforced():
+        settings = {"do_sample": False, "pad_token_id": self._pad, **options}
+        with torch.inference_mode(), unforced(self._inner):
             output, reports = generate(logits_processor=[watch, *changes], return_dict_in_generate=True, **settings)
         rows = output.sequences[:, first:].tolist()
         curves, choices = watch.follow(len(rows), len(rows[0]), output.get("beam_indices"))
@@ -222,19 +221,6 @@ class Pen:
                 )
             )
         return drafts
-
-    @contextmanager
-    def _unforced(self) -> Iterator[None]:
-        """Let no EOS be forced by the budget of steps: every text would look ended.
-
-        The model's own settings fill in for whatever ``generate`` is given as None, so it is they that must change.
-        """
-        config = self._inner.generation_config
-        forced, config.forced_eos_token_id = config.forced_eos_token_id, None
-        try:
-            yield
-        finally:
-            config.forced_eos_token_id = forced
 
     def _stop(self, ids: list[int]) -> int | None:
         return next((column for column, i in enumerate(ids) if i in self.eos), None)
