@@ -32,6 +32,7 @@ DEFAULTS: dict[str, Any] = {
     "limit": 15000,
     "source": 320,
     "decoys": 0.3,
+    "reach": 1.0,
     "eos_weight": 1.0,
     "steps": 400,
     "batch": 32,
@@ -65,7 +66,7 @@ def main() -> None:
     rows, held_out = (encode(recipe, split, model, model.tokenizer, Path(wanted["data_dir"])) for split in ("train", "validation"))
     both, pad = model.family.encoder_decoder, int(model.generation_config.pad_token_id or 0)
     eos = model.tokenizer.eos_token_id
-    decoys = Decoys(wanted["decoys"], wanted["seed"], eos, model.vocabulary.special_ids, both)
+    decoys = Decoys(wanted["decoys"], wanted["reach"], wanted["seed"], eos, model.vocabulary.special_ids, both)
     model.to(device)
     own = {id(weight) for weight in model.steering.parameters()}
     groups = [{"params": [w for w in model.parameters() if w.requires_grad and id(w) not in own], "lr": wanted["lr"]}]

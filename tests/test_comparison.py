@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -248,7 +249,11 @@ def test_damaged_and_missing_rows_are_refused(pair: Callable[..., list[Path]]) -
     with pytest.raises(ReportError, match="is damaged"):
         load(folders)
     shutil.rmtree(folders[1])
-    with pytest.raises(ReportError, match="holds no report"):
+    for missing in (folders[1], folders[0] / "rows.parquet" / "below"):
+        with pytest.raises(ReportError, match="holds no report"):
+            load([folders[0], missing])
+    (folders[0] / "report.json").rename(folders[0] / "predictions.jsonl")
+    with pytest.raises(ReportError, match=f"score them: impatience evaluate --score {folders[0]}"):
         load(folders)
 
 
@@ -388,3 +393,20 @@ def test_the_command_prints_and_writes_all_four(folders: list[Path], tmp_path: P
 def test_the_command_refuses_what_cannot_be_compared(folders: list[Path], tmp_path: Path) -> None:
     assert isinstance(run("compare", tmp_path).exception, ReportError)
     assert isinstance(run("compare", folders[0], "--baseline", "x").exception, OptionError)
+    file = tmp_path / "file"
+    file.touch()
+    for words in (["compare", folders[0], "--out", file], ["errors", folders[0], "--out", file / "errors.png"]):
+        failure = run(*words).exception
+        assert isinstance(failure, ReportError)
+        assert "cannot be written" in str(failure)
+        assert "(--out)" in str(failure)
+
+
+@pytest.mark.parametrize(("package", "what"), [("pyarrow", "A report"), ("scipy", "A t-test")])
+def test_a_missing_package_is_named(
+    package: str, what: str, folders: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    failure = run("compare", *folders).exception
+    assert isinstance(failure, OptionError)
+    assert str(failure) == f'{what} needs the package {package}: pip install "impatience[eval]"'

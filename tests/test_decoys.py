@@ -29,7 +29,7 @@ ROWS = [row("a", [7, 8], [10, 11, 12, 13]), row("b", [9], [20, 21])]
 
 
 def test_a_decoy_is_cut_or_left_open_where_it_is_asked_to_end() -> None:
-    decoys = Decoys(0.9, 0, EOS, [EOS, START], encoder_decoder=False)
+    decoys = Decoys(0.9, 1, 0, EOS, [EOS, START], encoder_decoder=False)
     assert decoys._ask(ROWS[0], 2) == {
         "id": "a",
         "input_ids": [7, 8, 10, 11, EOS],
@@ -48,7 +48,7 @@ def test_a_decoy_is_cut_or_left_open_where_it_is_asked_to_end() -> None:
 
 def test_the_source_of_an_encoder_decoder_and_its_special_tokens_stay() -> None:
     text = {"id": "a", "input_ids": [7, 8, EOS], "labels": [START, 10, 11, 12, EOS], "target_tokens": 3}
-    made = Decoys(0.9, 0, EOS, [EOS, START], encoder_decoder=True)._ask(text, 1)
+    made = Decoys(0.9, 1, 0, EOS, [EOS, START], encoder_decoder=True)._ask(text, 1)
     assert made["input_ids"] == [7, 8, EOS]
     assert made["labels"] == [START, 10, EOS]
     assert made["learnt"] == [-100, -100, EOS]
@@ -56,7 +56,7 @@ def test_the_source_of_an_encoder_decoder_and_its_special_tokens_stay() -> None:
 
 def test_the_choice_depends_on_the_rows_and_the_seed_alone() -> None:
     many = [row(str(n), [5], list(range(10, 11 + n % 7))) for n in range(400)]
-    asked = [[made["asked"] for made in Decoys(0.3, seed, EOS, [EOS], False)(many)] for seed in (0, 0, 1)]
+    asked = [[made["asked"] for made in Decoys(0.3, 1, seed, EOS, [EOS], False)(many)] for seed in (0, 0, 1)]
     assert asked[0] == asked[1] != asked[2]
     changed = sum(goal != one["target_tokens"] for goal, one in zip(asked[0], many, strict=True))
     assert changed / 400 == pytest.approx(0.3 * 6 / 7, abs=0.06)

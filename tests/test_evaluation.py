@@ -18,14 +18,19 @@ from typing import Any, ClassVar
 import pyarrow.parquet
 import pytest
 import torch
-import typer
-from typer.testing import CliRunner
 
 from evaluate_child import Scripted, run
-from impatience import LengthControlled, attach, cli_evaluate, toy
+from impatience import LengthControlled, attach, toy
 from impatience.data import Encoder, Example, load
-from impatience.errors import DataError, ImpatienceError, ModelFilesError, OptionError, ReportError
-from impatience.evaluation import batches, counter, evaluate, load_subject
+from impatience.errors import (
+    DataError,
+    ImpatienceError,
+    ModelFilesError,
+    OptionError,
+    ReportError,
+    UnsupportedModelError,
+)
+from impatience.evaluation import batches, evaluate, load_subject
 from impatience.journal import Predictions
 from impatience.lengths import Unit, measure
 from impatience.metrics import Aggregate, Column, Metric, Prediction
@@ -140,7 +145,7 @@ def test_every_unit(unit: Unit, data: Path, tmp_path: Path) -> None:
 def test_tokens_are_counted_as_in_training(model: str) -> None:
     subject = load_subject(toy_model(model))
     example = Example("a", "amber birch", "cedar unheard-of delta </s> ember")
-    count = counter(subject.pen, Unit.TOKENS)(example.target)
+    count = subject.pen.count(example.target, Unit.TOKENS)
     assert count == subject.pen.encoder(example)["target_tokens"]
     assert isinstance(subject.pen.encoder, Encoder)
 
@@ -321,6 +326,14 @@ def test_texts_can_be_scored_again(undisturbed: dict[str, bytes], tmp_path: Path
     assert contents(tmp_path) == undisturbed
 
 
+def test_a_width_that_cannot_be_leaves_the_report_as_it_was(undisturbed: dict[str, bytes], tmp_path: Path) -> None:
+    for name, content in undisturbed.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(OptionError, match="bucket=0"):
+        score(tmp_path, bucket=0)
+    assert contents(tmp_path) == undisturbed
+
+
 def test_what_is_not_finished_is_not_scored(undisturbed: dict[str, bytes], tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="holds no evaluation"):
         score(tmp_path)
@@ -408,6 +421,25 @@ def test_requests_of_one_name_are_refused(data: Path, tmp_path: Path) -> None:
         run(data, tmp_path, protocol=Twice(lengths=(4,)))
 
 
+def test_a_model_that_a_strategy_cannot_use_is_refused_before_anything_is_written(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match="is an encoder-decoder"):
+        run(data, tmp_path / "report", strategy="prompted")
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize("package", ["pyarrow", "rouge_score", "sacrebleu", "bert_score"])
+def test_a_missing_package_is_named_before_anything_is_written(
+    package: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    metrics = ("length", "rouge", "bleu", "bertscore")
+    with pytest.raises(OptionError, match=rf'needs the package {package}: pip install "impatience\[eval\]"'):
+        run(data, tmp_path / "report", metrics=metrics if package != "pyarrow" else ("length",))
+    assert not (tmp_path / "report").exists()
+    if package == "pyarrow":
+        run(data, tmp_path / "texts", metrics=None)
+
+
 # Where models come from
 
 
@@ -434,79 +466,23 @@ def test_a_run_is_read_as_it_was_trained(trained: Path) -> None:
         load_subject(trained, max_source_tokens=0, quiet=True)
     with pytest.raises(OptionError, match="There is no template 'sumarize'"):
         load_subject(trained, template="sumarize", quiet=True)
+    with pytest.raises(OptionError, match="Did you mean 'num_beams'"):
+        load_subject(trained, generate={"num_beam": 2}, quiet=True)
+    with pytest.raises(OptionError, match=r"generate.num_return_sequences: this cannot be set"):
+        load_subject(trained, generate={"num_return_sequences": 2}, quiet=True)
+
+
+def test_a_model_is_called_after_its_folder(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(trained / "model")
+    assert [load_subject(source, quiet=True).name for source in (".", "..")] == ["mine", "mine"]
+
+
+def test_a_model_that_is_nowhere_says_so() -> None:
+    with pytest.raises(ModelFilesError, match="The model 'nobody/nothing' could not be loaded"):
+        load_subject("nobody/nothing", quiet=True)
 
 
 def test_a_run_without_a_model_says_so(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(ModelFilesError, match="has no model yet"):
         load_subject(tmp_path)
-
-
-# The command
-
-
-APP = typer.Typer(pretty_exceptions_enable=False)
-for function in (cli_evaluate.evaluate, cli_evaluate.metrics, cli_evaluate.protocols, cli_evaluate.strategies):
-    APP.command()(function)
-
-
-def command(*words: object, fails: bool = False) -> str:
-    result = CliRunner(env={"COLUMNS": "160"}).invoke(APP, list(map(str, words)))
-    if fails:
-        assert isinstance(result.exception, ImpatienceError), result.output
-        return str(result.exception)
-    assert result.exit_code == 0, result.exception
-    return result.output
-
-
-def test_the_command_evaluates_several_strategies_and_scores_again(trained: Path, data: Path, tmp_path: Path) -> None:
-    words = ["evaluate", trained, "--data", data, "--out", tmp_path, "--limit", 4, "--metrics", "length,ending"]
-    words += ["--protocol", "sweep", "--set", "protocol.lengths=[3,6]", "--set", "length.outlier=1"]
-    shown = command(*words, "--strategy", "exact,best_of_n", "--set", "best_of_n.n=2", "--seed", 7)
-    assert "8 texts of" in shown
-    assert "mine-exact" in shown
-    best = EvalReport.load(tmp_path / "best_of_n")
-    assert (best.config["strategy"]["n"], best.config["strategy"]["seed"]) == (2, 7)
-    assert best.config["protocol"] == {"name": "sweep", "lengths": [3, 6]}
-    assert best.config["metrics"]["length"]["outlier"] == 1
-    exact = EvalReport.load(tmp_path / "exact")
-    assert exact.scores["mae"].value == 0
-    assert "0.00 [0.00, 0.00]" in shown
-    shown = command("evaluate", "--score", tmp_path / "exact", "--metrics", "bleu")
-    assert "bleu" in shown
-    assert "mae" not in shown
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["evaluate"], "Name a model and its data"),
-        (["evaluate", "x", "--score", "y"], "leave the model away"),
-        (["evaluate", "x", "--data", "toy", "--metrics", "lengths"], "Did you mean 'length'"),
-        (["evaluate", "x", "--data", "toy", "--metrics", "length,length"], "each once"),
-        (["evaluate", "x", "--data", "toy", "--strategy", ","], "at least one name"),
-        (["evaluate", "x", "--data", "toy", "--strategy", "plane"], "Did you mean 'plain'"),
-        (["evaluate", "x", "--data", "toy", "--protocol", "sweeps"], "Did you mean 'sweep'"),
-        (["evaluate", "x", "--data", "toy", "--set", "lengths=3"], "an owner, an option and a value"),
-        (["evaluate", "x", "--data", "toy", "--set", "protocl.merge=true"], "Did you mean 'protocol'"),
-        (["evaluate", "x", "--data", "toy", "--set", "protocol.merg=true"], "Did you mean 'merge'"),
-        (["evaluate", "x", "--data", "toy", "--set", "reference.merge=7"], "7 is not accepted; give bool"),
-        (["evaluate", "x", "--data", "toy", "--set", "protocol.merge=["], "not valid YAML"),
-        (["evaluate", "x", "--data", "toy", "--judge-url", "http://localhost:1/v1"], "nothing here is called 'judge'"),
-        (["evaluate", "/nowhere/at/all", "--data", "toy"], "No model folder"),
-    ],
-)
-def test_the_command_says_what_is_wrong(words: list[str], message: str) -> None:
-    assert message in command(*words, fails=True)
-
-
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        ("metrics", "length     how far"),
-        ("protocols", "ood.low = 200: the shortest target"),
-        ("strategies", "natural             the model's own signal"),
-    ],
-)
-def test_the_lists_name_everything_with_its_options(name: str, line: str) -> None:
-    assert line in command(name)

@@ -138,6 +138,12 @@ def test_ladder_has_error_and_quality_for_every_rung(evaluated: tuple[Evaluated,
     assert errors == pytest.approx([evaluated[2].report.groups[rung]["mae"].value for rung in RUNGS])
 
 
+def test_a_ladder_without_errors_shows_the_quality(tmp_path: Path) -> None:
+    texts = predictions(0, 1.0, 9, high=30)
+    figure = figures.ladder_figure(load([save_report(tmp_path / "a", "A", texts, metrics=("rouge",))]))
+    assert [axes.get_ylabel() for axes in figure.axes] == ["rougeL (%)"]
+
+
 def test_what_is_not_there_is_refused(evaluated: tuple[Evaluated, ...], tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="Did you mean 'rougeL'"):
         figures.quality_figure(evaluated, "rogueL")

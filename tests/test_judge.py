@@ -369,8 +369,10 @@ def test_without_a_key_none_is_sent(judge: Judge, server: Server, monkeypatch: p
 def test_a_key_that_cannot_be_sent_is_refused_unseen(judge: Judge, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IMPATIENCE_JUDGE_KEY", key)
     with pytest.raises(OptionError, match="IMPATIENCE_JUDGE_KEY holds") as caught:
-        one(judge, BAKER)
+        judge.check()
     assert key not in str(caught.value)
+    with pytest.raises(OptionError, match="IMPATIENCE_JUDGE_KEY holds"):
+        one(judge, BAKER)
 
 
 # ---- The cache

@@ -14,6 +14,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+from sacrebleu.tokenizers.tokenizer_re import TokenizerRegexp
 from transformers import AutoModel, BertConfig, BertModel
 
 from impatience.errors import ModelFilesError, OptionError
@@ -215,6 +217,11 @@ def test_common_subsequences_are_the_librarys(a: list[str], b: list[str]) -> Non
     assert _lcs.length(a, b) == rouge_scorer._lcs_table(a, b)[-1][-1]
 
 
+def test_bleu_remembers_no_text() -> None:
+    Bleu().score([prediction("a b c d", "a b c e")])
+    assert [kind.__call__.cache_info().currsize for kind in (Tokenizer13a, TokenizerRegexp)] == [0, 0]
+
+
 def test_bleu_by_hand() -> None:
     # Shares 4/5, 3/4, 2/3 and 1/2 are 1/5 together; the reference is longer by a fifth.
     found = aggregates(Bleu(), [prediction("a b c d e", "a b c d f g")])
@@ -316,8 +323,12 @@ def test_the_encoder_is_loaded_once(encoder: str, monkeypatch: pytest.MonkeyPatc
 
 def test_an_encoder_that_cannot_be_used_is_refused(encoder: str, tmp_path: Path) -> None:
     pair = [prediction("A boat.", "The lake.")]
-    with pytest.raises(ModelFilesError, match=r"bert-base-uncased.*Without the hub, give a folder"):
-        BertScore().score(pair)
+    for fails in (BertScore().check, lambda: BertScore().score(pair)):
+        with pytest.raises(ModelFilesError, match=r"bert-base-uncased.*Without the hub, give a folder"):
+            fails()
+    BertScore(model=encoder, layers=2).check()
+    with pytest.raises(OptionError, match=r"layers=4.*a bert of 3 layers"):
+        BertScore(model=encoder, layers=4).check()
     with pytest.raises(ModelFilesError, match="could not be loaded"):
         BertScore(model=str(tmp_path), layers=2).score(pair)
     with pytest.raises(OptionError, match="needs layers"):

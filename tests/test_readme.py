@@ -1,14 +1,15 @@
-"""README and CONTRIBUTING: every example runs as it is printed, on a tiny stand-in for the default model."""
+"""README, CONTRIBUTING and docs/evaluation.md: every example runs as it is printed, on tiny stand-ins for models."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
 import sys
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from io import StringIO
 from pathlib import Path
@@ -17,19 +18,30 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import BertConfig, BertModel
 
-import impatience.families
-import impatience.methods
-from impatience import attach, cli
+import judge_server
+from impatience import attach, cli, toy
+from impatience.evaluation import evaluate
 from impatience.families import FAMILIES
 from impatience.methods import METHODS
+from impatience.metrics import METRICS
+from impatience.protocols import PROTOCOLS
 from impatience.registry import Registry
+from impatience.reports import EvalReport
 from impatience.sources import PACKAGED, cache_folder
+from impatience.strategies import STRATEGIES
 from impatience.writer import DEFAULT_MODEL
-from toys import byte_level_tokenizer, tiny_model
+from toys import byte_level_tokenizer, tiny_model, wordpiece_tokenizer
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ["README.md", "CONTRIBUTING.md"]
+EVALUATION = "docs/evaluation.md"
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", EVALUATION]
+REGISTRIES: dict[str, Registry[Any]] = {
+    registry.package: registry for registry in (METHODS, FAMILIES, METRICS, STRATEGIES, PROTOCOLS)
+}
+QUICK = {"train": ["--set", "train.steps=20", "--set", "train.sample=4"], "evaluate": ["--limit", "4"]}
+"""What makes the commands of the evaluation guide quick; the last of two values counts."""
 FENCE = re.compile(r"^```(\w*)[ ]?(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)\)")
 every_document = pytest.mark.parametrize("document", DOCUMENTS)
@@ -69,7 +81,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     model = tiny_model("llama", vocab_size=len(tokenizer), max_position_embeddings=4096)
     for part in (model, tokenizer):
         part.save_pretrained(cache_folder(PACKAGED[DEFAULT_MODEL]))
-    for registry in (METHODS, FAMILIES):
+    for registry in REGISTRIES.values():
         for state in ("_sources", "_loaded"):
             monkeypatch.setattr(registry, state, dict(getattr(registry, state)))
     yield tmp_path
@@ -90,8 +102,8 @@ def run_command(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not code, f"{line!r} ended with {code}"
 
 
-@every_document
-def test_examples_run_as_printed(document: str, stage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def follow(document: str, monkeypatch: pytest.MonkeyPatch, changed: Callable[[str], str] = str) -> None:
+    """Run the Python blocks and the commands of a document, one after the other."""
     module = ModuleType(Path(document).stem.lower())
     monkeypatch.setitem(sys.modules, module.__name__, module)
     for block in blocks(document):
@@ -102,7 +114,39 @@ def test_examples_run_as_printed(document: str, stage: Path, monkeypatch: pytest
         elif block.language == "sh":
             for line in block.code.splitlines():
                 if line.startswith("impatience "):
-                    run_command(line, monkeypatch)
+                    run_command(changed(line), monkeypatch)
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+def test_examples_run_as_printed(document: str, stage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    follow(document, monkeypatch)
+
+
+def test_the_evaluation_guide_can_be_followed(
+    stage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With fewer steps and texts, a tiny encoder, and a judge on a port of its own."""
+    monkeypatch.setenv("COLUMNS", "100")
+    tokenizer = wordpiece_tokenizer()
+    tokenizer.cls_token, tokenizer.sep_token = "[CLS]", "[SEP]"
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    for part in (tokenizer, BertModel(BertConfig(vocab_size=len(tokenizer), **sizes))):
+        part.save_pretrained("my-encoder")
+    with judge_server.serve() as judge:
+
+        def quick(line: str) -> str:
+            options = [] if "--score" in line else QUICK.get(line.split()[1], [])
+            return " ".join([line.replace("http://localhost:8000/v1", judge.url), *options])
+
+        follow(EVALUATION, monkeypatch, quick)
+    for file in ("comparison/comparison.html", "docs/images/evaluation-sweep.png", "reports/best-of-2/report.json"):
+        assert (stage / file).is_file()
+    assert set(EvalReport.load(stage / "reports/toy/natural").config["metrics"]) == {"length", "ending", "judge"}
+    printed = {" ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
+    promised = {" ".join(line.split()) for block in blocks(EVALUATION) if block.language == "text"
+                for line in block.code.splitlines() if not re.search(r"\d|…|─", line)}  # fmt: skip
+    assert len(promised) > 3
+    assert promised <= printed, "the output in the document is as it would be now"
 
 
 def test_readme_example_prints_what_its_output_shows(
@@ -132,12 +176,12 @@ def test_every_block_is_of_a_kind_that_is_checked(document: str) -> None:
 def test_links_lead_to_files_that_exist(document: str) -> None:
     links = [link for link in LINK.findall(read(document)) if "://" not in link]
     assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+    assert [link for link in links if not (ROOT / document).parent.joinpath(link).exists()] == []
 
 
 def test_readme_is_short_and_names_every_method_and_model_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("impatience.registry.entry_points", lambda group: [])
-    methods, families = (Registry[Any](old.package, old.constant, old.what) for old in (METHODS, FAMILIES))
+    methods, families = (fresh(old) for old in (METHODS, FAMILIES))
     text = read("README.md")
     assert len(text.splitlines()) < 200
     for name, method in methods.items():
@@ -147,15 +191,60 @@ def test_readme_is_short_and_names_every_method_and_model_type(monkeypatch: pyte
         assert [kind for kind in family.model_types if kind not in text] == []
 
 
-def registry_with(files: dict[str, str], package: Any, old: Registry[Any], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a fresh registry of a package that has some files more than it has now."""
-    folder = Path("more") / package.__name__
-    folder.mkdir(parents=True)
-    for name, code in files.items():
-        if f"src/{package.__name__.replace('.', '/')}/" in name:
-            (folder / Path(name).name).write_text(code, encoding="utf-8")
-    monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder.absolute())])
+def test_the_evaluation_guide_names_everything_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("impatience.registry.entry_points", lambda group: [])
+    text = read(EVALUATION)
+    for registry in (METRICS, STRATEGIES, PROTOCOLS):
+        assert [name for name in fresh(registry) if f"| `{name}` |" not in text] == []
+    told = [aggregate.name for name, metric in METRICS.items() if name != "judge" for aggregate in metric.aggregates]
+    assert [name for name in told if f"`{name}`" not in text] == []
+
+
+def fresh(old: Registry[Any]) -> Registry[Any]:
+    """Return a registry of the same package that has loaded nothing yet."""
     return Registry(old.package, old.constant, old.what)
+
+
+def registries_with(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Registry[Any]]:
+    """Return fresh registries of packages that have some files more than they have now."""
+    for name, code in files.items():
+        package = ".".join(Path(name).parts[1:-1])
+        folder = Path("more") / package
+        folder.mkdir(parents=True)
+        (folder / Path(name).name).write_text(code, encoding="utf-8")
+        monkeypatch.setattr(f"{package}.__path__", [*sys.modules[package].__path__, str(folder.absolute())])
+    return {package: fresh(registry) for package, registry in REGISTRIES.items()}
+
+
+def use(registries: dict[str, Registry[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try everything that the guide contributes: the method and family together, then the other three."""
+    monkeypatch.setattr("impatience.families.FAMILIES", registries["impatience.families"])
+    method, metric, strategy, protocol = (
+        registries[f"impatience.{package}"][name]()
+        for package, name in (
+            ("methods", "halfway"),
+            ("metrics", "copied"),
+            ("strategies", "drawn"),
+            ("protocols", "share"),
+        )
+    )
+    for kind in ("gptj", "llama"):
+        write_to(9, kind, method)
+    base, tokenizer = toy.build("toy-bart")
+    report = evaluate(
+        attach(base, method, tokenizer=tokenizer),
+        "toy",
+        Path("report"),
+        protocol=replace(protocol, share=0.5),
+        strategy=strategy,
+        metrics=["length", metric],
+        limit=4,
+    )
+    rows = [json.loads(line) for line in Path("report/predictions.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["target"] for row in rows] == [2, 2, 2, 2]
+    words = [[word in row["source"].split() for word in row["text"].split()] for row in rows]
+    shares = [sum(known) / len(known) for known in words]
+    assert report.scores["copied"].value == pytest.approx(sum(shares) / 4)
 
 
 def write_to(length: int, kind: str, method: Any) -> None:
@@ -169,13 +258,10 @@ def write_to(length: int, kind: str, method: Any) -> None:
 
 def test_contributed_files_work_where_the_guide_puts_them(stage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = files("CONTRIBUTING.md")
-    methods = registry_with(given, impatience.methods, METHODS, monkeypatch)
-    families = registry_with(given, impatience.families, FAMILIES, monkeypatch)
-    assert set(methods) - set(METHODS) == {"halfway"}
-    assert set(families) - set(FAMILIES) == {"gptj"}
-    monkeypatch.setattr("impatience.families.FAMILIES", families)
-    write_to(9, "gptj", methods["halfway"]())
-    write_to(9, "llama", methods["halfway"]())
+    registries = registries_with(given, monkeypatch)
+    more = {(package, name) for package, new in registries.items() for name in set(new) - set(REGISTRIES[package])}
+    assert more == {(".".join(Path(name).parts[1:-1]), Path(name).stem) for name in given}
+    use(registries, monkeypatch)
 
 
 def test_contributed_entry_points_work_from_another_package(stage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,6 +276,4 @@ def test_contributed_entry_points_work_from_another_package(stage: Path, monkeyp
         "impatience.registry.entry_points",
         lambda group: [EntryPoint(name, value, group) for name, value in groups[group].items()],
     )
-    methods, families = (Registry(old.package, old.constant, old.what) for old in (METHODS, FAMILIES))
-    monkeypatch.setattr("impatience.families.FAMILIES", families)
-    write_to(9, "gptj", methods["halfway"]())
+    use({package: fresh(registry) for package, registry in REGISTRIES.items()}, monkeypatch)

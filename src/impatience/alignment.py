@@ -18,8 +18,8 @@ import numpy as np
 from impatience.errors import OptionError, ReportError
 from impatience.metrics import METRICS, Aggregate, Metric
 from impatience.metrics.base import Array
-from impatience.registry import nearest
-from impatience.reports import ROWS, EvalReport
+from impatience.registry import nearest, require
+from impatience.reports import ROWS, EvalReport, rescore
 from impatience.statistics import buckets, groups, summarise, summarise_parts
 
 ERROR = "absolute_error"
@@ -159,11 +159,10 @@ def _brief(value: object) -> str:
 
 
 def _read_rows(report: EvalReport) -> Rows:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise OptionError('Reports need pyarrow: pip install "impatience[eval]"') from error
+    require("pyarrow", "A report")
+    import pyarrow
+    import pyarrow.parquet
+
     file = (report.folder or Path()) / ROWS
     try:
         names = [name for name in pyarrow.parquet.read_schema(file).names if name not in TEXTS]
@@ -171,13 +170,13 @@ def _read_rows(report: EvalReport) -> Rows:
     except FileNotFoundError:
         raise ReportError(f"{file} is missing. Compare the whole folder, not report.json alone.") from None
     except pyarrow.ArrowInvalid as error:
-        raise ReportError(f"{file} is damaged ({error}). Score the texts again.") from error
+        raise ReportError(f"{file} is damaged ({error}). {rescore(file.parent)}") from error
     rows = Rows(table, file, table.num_rows)
     distinct = len(set(rows.values("key")))
     if not len(rows) == distinct == report.count:
         raise ReportError(
             f"{file} holds {len(rows)} rows with {distinct} keys, and its report counts {report.count} texts. "
-            f"Score the texts again."
+            f"{rescore(file.parent)}"
         )
     return rows
 

@@ -57,6 +57,7 @@ def compare(
     if out is None:
         return
     from impatience import pages
+    from impatience.reports import writing
     from impatience.runs import write_whole
 
     written = {
@@ -65,10 +66,11 @@ def compare(
         "json": json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
         "html": pages.page(found, evaluated),
     }
-    out.mkdir(parents=True, exist_ok=True)
-    for kind, text in written.items():
-        write_whole(out / f"comparison.{kind}", text)
-        typer.echo(out / f"comparison.{kind}")
+    with writing(out, "Name another folder (--out)."):
+        out.mkdir(parents=True, exist_ok=True)
+        for kind, text in written.items():
+            write_whole(out / f"comparison.{kind}", text)
+            typer.echo(out / f"comparison.{kind}")
 
 
 def errors(reports: _Reports, out: _Out, bucket: _Bucket = None, names: _Names = None, common: _Common = False) -> None:

@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 import yaml
 
 from impatience.errors import OptionError
 from impatience.registry import Registry, nearest
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from impatience.reports import EvalReport
 
 T = TypeVar("T")
 
@@ -68,16 +63,20 @@ def evaluate(
     from impatience.metrics import METRICS
 
     chosen, wanted = _names(strategy, "--strategy"), _names(metrics, "--metrics")
-    judge = {"judge.url": judge_url, "judge.model": judge_model}
-    asked = [*(changes or []), *(f"{key}={json.dumps(value)}" for key, value in judge.items() if value is not None)]
+    judge = {"url": judge_url, "model": judge_model}
+    given = {key: value for key, value in judge.items() if value is not None}
+    if given and "judge" not in wanted:
+        raise OptionError(f"--judge-{next(iter(given))}: the judge is not asked. Add it: --metrics {metrics},judge.")
+    asked = [*(changes or []), *(f"judge.{key}={json.dumps(value)}" for key, value in given.items())]
     options = _options(asked, ["protocol", protocol, "strategy", *chosen, *wanted, "generate"])
     scorers = [_build(METRICS, metric, options, metric) for metric in wanted]
     if score is not None:
-        if model is not None:
-            raise OptionError("--score takes texts that are written already: leave the model away.")
+        if model is not None or data is not None:
+            raise OptionError("--score takes texts that are written already: leave the model and its data away.")
         from impatience import scoring
 
-        _show([scoring.score(score, scorers, bucket=bucket)])
+        scoring.score(score, scorers, bucket=bucket)
+        _show([score])
         return
     if model is None or data is None:
         raise OptionError("Name a model and its data: impatience evaluate MODEL --data elife:impact.")
@@ -97,11 +96,15 @@ def evaluate(
         generate=options.get("generate"),
     )
     folder = out or Path("reports") / (name or subject.name)
-    reports = [
+    folders = {way: folder / way if len(ways) > 1 or out is None else folder for way in ways}
+    for way, writer in ways.items():  # all of them before the first one writes
+        writer.check(subject.pen)
+        evaluation.check_new(folders[way], resume=resume)
+    for way, writer in ways.items():
         evaluation.evaluate(
             subject,
             data,
-            folder / way if len(ways) > 1 or out is None else folder,
+            folders[way],
             split=split,
             protocol=asker,
             strategy=writer,
@@ -115,12 +118,11 @@ def evaluate(
             name=f"{name}-{way}" if name and len(ways) > 1 else name,
             resume=resume,
         )
-        for way, writer in ways.items()
-    ]
-    if no_score:
-        typer.echo(f"The texts are in {folder}. Score them with: impatience evaluate --score FOLDER")
-    else:
-        _show([report for report in reports if report is not None])
+    if not no_score:
+        _show(list(folders.values()))
+        return
+    for place in folders.values():
+        typer.echo(f"The texts are written. Score them with: impatience evaluate --score {place}")
 
 
 def _names(text: str, option: str) -> list[str]:
@@ -156,44 +158,20 @@ def _build(registry: Registry[type[T]], name: str, options: Mapping[str, dict[st
     return build(registry[name], options.get(role, {}) | options.get(name, {}), name)
 
 
-def _show(reports: Sequence[EvalReport]) -> None:
+def _show(folders: Sequence[Path]) -> None:
+    """Print what the reports of the same requests came to."""
     from rich.console import Console
 
-    Console().print(render(reports))
-    for report in reports:
-        typer.echo(f"{report.config['name']}: {report.folder}")
+    from impatience import alignment, comparison, comparison_tables, tables
 
-
-def render(reports: Sequence[EvalReport]) -> Table:
-    """Return the aggregates of reports of the same metrics as a table, with 95 % intervals."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    from impatience.metrics import METRICS
-
-    first = reports[0]
-    what = f"{first.config['data']} {first.config['split']}, protocol {first.config['protocol']['name']}"
-    table = Table(title=escape(f"{first.count} texts of {what}, in {first.config['unit']}"))
-    table.add_column("")
-    for report in reports:
-        table.add_column(escape(str(report.config["name"])), justify="right")
-    table.add_column("better")
-    for metric in first.config["metrics"]:
-        for aggregate in METRICS[metric].aggregates:
-            cells = [_cell(report, aggregate.name, aggregate.percent) for report in reports]
-            table.add_row(aggregate.name, *cells, aggregate.better)
-        table.add_section()
-    return table
-
-
-def _cell(report: EvalReport, name: str, percent: bool) -> str:
-    score = report.scores[name]
-    value, low, high = (
-        f"{number * 100:.1f}" if percent else f"{number:.2f}" for number in (score.value, score.low, score.high)
-    )
-    if value == "nan":
-        return "–"
-    return f"{value}{' %' if percent else ''} \\[{low}, {high}]"
+    found = comparison.compare(alignment.load(folders))
+    config, console = found.subjects[0].config, Console()
+    what = f"{config['data']} {config['split']}, protocol {config['protocol']['name']}, in {found.unit}"
+    console.print(f"{found.count:,} texts of {what}\n", markup=False, highlight=False)
+    console.print(tables.to_rich(comparison_tables.summary(found)))
+    for subject, folder in zip(found.subjects, folders, strict=True):
+        typer.echo(f"{subject.name}: {folder}")
+    typer.echo(f"By length, with tests and pictures: impatience compare {' '.join(map(str, folders))} --out FOLDER")
 
 
 def metrics() -> None:
@@ -223,8 +201,8 @@ def _list(registry: Registry[Any]) -> None:
     width = max(map(len, registry))
     for name, kind in registry.items():
         typer.echo(f"{name:{width}}  {kind.summary}")
-    typer.echo("\nOptions, as in --set NAME.OPTION=VALUE:")
+    typer.echo("\nOptions, as in --set NAME.OPTION=VALUE, with what they are if nothing is set:")
     for name, kind in registry.items():
         for field in fields(kind):
-            meaning = field.metadata.get("help", "")
-            typer.echo(f"  {name}.{field.name} = {field.default!r}{': ' if meaning else ''}{meaning}")
+            setting = f"{name}.{field.name}={json.dumps(field.default, default=str)}"
+            typer.echo(f"  {setting:34}  {field.metadata.get('help', '')}")

@@ -177,7 +177,8 @@ def compare(
     names = [one.name for one in evaluated]
     chosen = names[0] if baseline is None else baseline
     if chosen not in names:
-        raise OptionError(f"--baseline {chosen}: there is no such report.{nearest(chosen, names)} There are: {names}.")
+        there = ", ".join(names)
+        raise OptionError(f"--baseline {chosen}: there is no such report.{nearest(chosen, names)} There are: {there}.")
     outlier = int(evaluated[0].report.config.get("metrics", {}).get("length", {}).get("outlier", OUTLIER))
     width = bucket_width(evaluated, bucket)
     by_target = buckets(evaluated[0].rows.values("target"), width)

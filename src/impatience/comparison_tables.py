@@ -18,14 +18,20 @@ _ARROWS: dict[Better, str] = {"lower": " ↓", "higher": " ↑", "zero": " → 0
 def tables(comparison: Comparison) -> list[Table]:
     """Return every table of a comparison; those that would be empty are left out."""
     found = [_overview(comparison)]
-    metrics = dict.fromkeys(measure.metric for measure in comparison.measures)
-    found += [_metric(comparison, metric) for metric in metrics]
+    found += _metrics(comparison)
     found += [_buckets(comparison, "mae"), _buckets(comparison, "outliers"), _quartiles(comparison)]
     if any(subject.groups for subject in comparison.subjects):
         found.append(_groups(comparison))
     if comparison.differences:
         found.append(_differences(comparison))
     return [*found, _about(comparison)]
+
+
+def summary(comparison: Comparison) -> list[Table]:
+    """Return what fits a screen: every score while the reports are few, else the main figures."""
+    if len(comparison.subjects) > _FEW:
+        return [_overview(comparison)]
+    return _metrics(comparison)
 
 
 def _overview(comparison: Comparison) -> Table:
@@ -56,6 +62,10 @@ def _primary(comparison: Comparison) -> list[Measure]:
     for measure in comparison.measures:
         first.setdefault(measure.metric, measure)
     return list(first.values())
+
+
+def _metrics(comparison: Comparison) -> list[Table]:
+    return [_metric(comparison, name) for name in dict.fromkeys(measure.metric for measure in comparison.measures)]
 
 
 def _metric(comparison: Comparison, metric: str) -> Table:

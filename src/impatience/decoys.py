@@ -25,14 +25,17 @@ class Decoys:
 
     Args:
         share: Of rows that become decoys.
+        reach: Half of them are asked for up to so many times more than another row has.
         seed: Of the choice.
         eos: Ends a text.
         special: Ids that are never part of a text.
         encoder_decoder: Whether source and text are two rows; otherwise the prompt stands before the text.
     """
 
-    def __init__(self, share: float, seed: int, eos: int, special: Iterable[int], encoder_decoder: bool) -> None:
-        self.share, self.seed, self.eos = share, seed, eos
+    def __init__(
+        self, share: float, reach: float, seed: int, eos: int, special: Iterable[int], encoder_decoder: bool
+    ) -> None:
+        self.share, self.reach, self.seed, self.eos = share, reach, seed, eos
         self.special, self.encoder_decoder = frozenset(special), encoder_decoder
 
     def __call__(self, rows: Sequence[Row]) -> list[Row]:
@@ -42,8 +45,13 @@ class Decoys:
         where they end. ``labels`` still says what is written.
         """
         chance = random.Random(f"{self.seed} {' '.join(row['id'] for row in rows)}")
-        others = [chance.choice(rows) if chance.random() < self.share else row for row in rows]
-        return [self._ask(row, other["target_tokens"]) for row, other in zip(rows, others, strict=True)]
+        return [self._ask(row, self._goal(rows, row, chance)) for row in rows]
+
+    def _goal(self, rows: Sequence[Row], row: Row, chance: random.Random) -> int:
+        if chance.random() >= self.share:
+            return int(row["target_tokens"])
+        further = self.reach ** chance.random() if chance.random() < 0.5 else 1.0
+        return round(chance.choice(rows)["target_tokens"] * further)
 
     def _ask(self, row: Row, goal: int) -> Row:
         inputs, labels, own = row["input_ids"], row["labels"], row["target_tokens"]

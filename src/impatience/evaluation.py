@@ -7,30 +7,35 @@ is begun. So an evaluation that was killed loses one batch at most, and goes on 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import GenerationConfig
 
 from impatience.data import Encoder, checksum, load
 from impatience.errors import DataError, OptionError, ReportError
 from impatience.families import unwrap
 from impatience.journal import Predictions, begin
-from impatience.lengths import Unit, measure
+from impatience.lengths import Unit
 from impatience.methods import METHODS
 from impatience.metrics import Metric, Prediction
 from impatience.model import LengthControlled
-from impatience.protocols import PROTOCOLS, Count, Protocol, Request
+from impatience.protocols import PROTOCOLS, Protocol, Request
 from impatience.recipes import build
-from impatience.registry import nearest
+from impatience.registry import nearest, require
 from impatience.reports import EvalReport
 from impatience.scoring import BUCKET, METRICS_BY_DEFAULT, choose, choose_metrics, name_of, score
+from impatience.statistics import check_width
 from impatience.strategies import STRATEGIES, Draft, Pen, Strategy
 from impatience.writer import open_model
 
+_OURS = {"num_return_sequences", "return_dict_in_generate", "transformers_version"}
 _PROMPT: dict[str, Any] = {"template": "summarize", "prefix": "", "max_source_tokens": 1024}
 
 
@@ -69,13 +74,18 @@ def load_subject(
         max_source_tokens: Sources are cut to so many tokens; by default as in training, else 1024.
         generate: What ``generate`` is given besides, whatever the strategy, e.g. ``{"no_loops": 6}``.
         quiet: Show no progress.
+
+    Raises:
+        ModelFilesError: If there is no such model.
+        OptionError: If an option is not accepted.
     """
+    _check_generate(generate or {})
     if isinstance(model, LengthControlled):
         opened, name, source = model, type(unwrap(model.base_model)).__name__, "in memory"
         trained: dict[str, Any] = {}
     else:
-        path, source = Path(model), str(model)
-        name = path.parent.name if path.name == "model" and path.parent.name else path.name
+        path, source = Path(os.path.abspath(model)), str(model)
+        name = path.parent.name if path.name == "model" else path.name
         opened, trained = open_model(model, quiet=quiet)
     asked = {"template": template, "prefix": prefix, "max_source_tokens": max_source_tokens}
     prompt: dict[str, Any] = _PROMPT | trained | {name: value for name, value in asked.items() if value is not None}
@@ -136,17 +146,18 @@ def evaluate(
     protocol_name, asker = choose(PROTOCOLS, protocol)
     strategy_name, writer = choose(STRATEGIES, seeded(strategy, seed) if isinstance(strategy, str) else strategy)
     counted, scorers = _unit(unit), {} if metrics is None else choose_metrics(metrics)
-    for option, value in (("batch_size", batch_size), ("bucket", bucket)):
-        if value < 1:
-            raise OptionError(f"{option}={value}: give at least 1.")
-    predictions = Predictions(Path(out))
-    if predictions.begun and not resume:
-        raise ReportError(
-            f"{out} holds an evaluation already. Go on with it (--resume), or name another folder (--out)."
-        )
+    check_width(bucket)
+    if batch_size < 1:
+        raise OptionError(f"batch_size={batch_size}: give at least 1.")
+    if metrics is not None:
+        require("pyarrow", "A report")
+    predictions = check_new(Path(out), resume=resume)
     examples = load(data, split, data_dir=data_dir, limit=limit)
     subject = model if isinstance(model, Subject) else load_subject(model, quiet=quiet)
-    requests = _checked(list(asker.requests(examples, counted, counter(subject.pen, counted))), protocol_name, examples)
+    writer.check(subject.pen)
+    requests = _checked(
+        list(asker.requests(examples, counted, partial(subject.pen.count, unit=counted))), protocol_name, examples
+    )
     plan = batches(requests, batch_size)
     steering = subject.pen.model.steering
     config = {
@@ -175,21 +186,25 @@ def evaluate(
     return None if metrics is None else score(Path(out), list(scorers.values()), bucket=bucket)
 
 
+def check_new(folder: Path, *, resume: bool) -> Predictions:
+    """Return the predictions of a folder, unless it has some that nobody wants to go on with.
+
+    Raises:
+        ReportError: If it has.
+    """
+    predictions = Predictions(folder)
+    if predictions.begun and not resume:
+        raise ReportError(
+            f"{folder} holds an evaluation already. Go on with it (--resume), or name another folder (--out)."
+        )
+    return predictions
+
+
 def seeded(strategy: str, seed: int, options: Mapping[str, Any] | None = None) -> Strategy:
     """Build a strategy; one that draws is given the seed, unless its options name another."""
     kind = STRATEGIES[strategy]
     own = {"seed": seed} if "seed" in {field.name for field in fields(kind)} else {}
     return build(kind, {**own, **(options or {})}, strategy)
-
-
-def counter(pen: Pen, unit: Unit) -> Count:
-    """Return what counts a text in a unit; tokens are those that the model would write it with."""
-
-    def tokens(text: str) -> int:
-        ids = pen.tokenizer(text_target=text, add_special_tokens=False, split_special_tokens=True, verbose=False)
-        return pen.vocabulary.count(ids["input_ids"], unit)
-
-    return tokens if unit is Unit.TOKENS else lambda text: measure(text, unit)
 
 
 def batches(requests: Sequence[Request], size: int) -> list[tuple[Request, ...]]:
@@ -205,6 +220,17 @@ def fingerprint(model: LengthControlled) -> str:
         digest.update(f"{name} {tuple(weight.shape)}".encode())
         digest.update(weight.detach().flatten()[:64].float().cpu().numpy().tobytes())
     return digest.hexdigest()
+
+
+def _check_generate(settings: Mapping[str, Any]) -> None:
+    """Refuse what ``generate`` does not take, and what would change how many texts it returns, and in which form."""
+    known = sorted({"no_loops", *GenerationConfig().to_dict()} - _OURS)
+    for name in settings:
+        if name not in known:
+            raise OptionError(
+                f"generate.{name}: this cannot be set.{nearest(name, known)} Give no_loops, or what a GenerationConfig "
+                f"of transformers has, but for {', '.join(sorted(_OURS))}."
+            )
 
 
 def _unit(name: str) -> Unit:

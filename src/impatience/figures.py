@@ -192,7 +192,8 @@ def ladder_figure(evaluated: Sequence[Evaluated], score: str | None = None) -> F
     groups = list(dict.fromkeys(group for one in evaluated for group in one.report.groups))
     if not groups:
         raise ReportError("These reports have no groups to draw. Evaluate by the protocol ladder or sweep.")
-    names = list(dict.fromkeys(["mae", score or _quality(evaluated)]))
+    measured = any(_known(one.report.scores, "mae") for one in evaluated)
+    names = list(dict.fromkeys([*["mae"] * measured, score or _quality(evaluated)]))
     figure = _wide_figure(
         evaluated,
         "Error and quality at every rung",

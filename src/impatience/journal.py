@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from impatience import provenance
-from impatience.errors import OptionError, ReportError
+from impatience.errors import ReportError
 from impatience.lengths import Unit
 from impatience.metrics import Prediction
+from impatience.registry import require
 from impatience.reports import CONFIG, PREDICTIONS, REPORT, ROWS, writing
 from impatience.runs import write_whole
 
@@ -195,11 +196,9 @@ def writing_rows(folder: Path, columns: Sequence[str]) -> Iterator[Write]:
         ReportError: If it cannot be written.
         OptionError: If pyarrow is missing.
     """
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise OptionError('Reports need pyarrow: pip install "impatience[eval]"') from error
+    require("pyarrow", "A report")
+    import pyarrow
+    import pyarrow.parquet
 
     kinds = {
         "references": pyarrow.list_(pyarrow.string()),

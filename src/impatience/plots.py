@@ -15,6 +15,8 @@ from torch import Tensor
 
 from impatience.errors import OptionError
 from impatience.methods import METHODS, EmbeddingMethod
+from impatience.registry import require
+from impatience.reports import writing
 from impatience.signals import progress_ratio
 
 if TYPE_CHECKING:
@@ -171,8 +173,9 @@ def save(figure: Figure, path: str | Path) -> Path:
     if kind not in _METADATA:
         raise OptionError(f"{path.name!r}: a figure's file name ends in {', '.join(f'.{name}' for name in _METADATA)}.")
     content = encode(figure, kind)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+    with writing(path, "Name another file (--out)."):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
     return path
 
 
@@ -203,10 +206,9 @@ def _cosines(ratio: Tensor, width: int, finer: int) -> Tensor:
 
 def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
     """Begin a figure of a size in inches, with a title and what it shows."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise OptionError('Figures need matplotlib: pip install "impatience[eval]"') from error
+    require("matplotlib", "A figure")
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width, height), facecolor="white")
     figure.text(0.25 / width, 1 - 0.37 / height, title, size=17, weight="bold", color=INK)
     figure.text(0.25 / width, 1 - 0.66 / height, caption, size=11.5, color=SOFT)

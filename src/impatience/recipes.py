@@ -17,13 +17,9 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import yaml
 
 from impatience.errors import OptionError
-from impatience.registry import nearest
+from impatience.registry import nearest, option
 
 T = TypeVar("T")
-
-
-def _option(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
 
 
 def _needed(text: str) -> Any:
@@ -34,10 +30,10 @@ def _needed(text: str) -> Any:
 class LoraPart:
     """Train low-rank adapters instead of all weights."""
 
-    rank: int = _option(16, "rank of each adapter")
-    alpha: int = _option(32, "scale of the adapters: alpha / rank")
-    dropout: float = _option(0.0, "dropout on the adapters' input")
-    modules: str | tuple[str, ...] = _option("all-linear", "names of the layers that get one, as PEFT takes them")
+    rank: int = option(16, "rank of each adapter")
+    alpha: int = option(32, "scale of the adapters: alpha / rank")
+    dropout: float = option(0.0, "dropout on the adapters' input")
+    modules: str | tuple[str, ...] = option("all-linear", "names of the layers that get one, as PEFT takes them")
 
 
 @dataclass(frozen=True)
@@ -45,9 +41,9 @@ class ModelPart:
     """What is trained."""
 
     base: str = _needed("a folder, a hub name, or a name that `impatience models` lists")
-    method: str = _option("pre", "a name that `impatience methods` lists")
+    method: str = option("pre", "a name that `impatience methods` lists")
     options: Mapping[str, Any] = field(default_factory=dict, metadata={"help": "the method's options"})
-    lora: LoraPart | None = _option(None, "low-rank adapters; none trains all weights")
+    lora: LoraPart | None = option(None, "low-rank adapters; none trains all weights")
 
 
 @dataclass(frozen=True)
@@ -55,15 +51,15 @@ class DataPart:
     """What it is trained on."""
 
     train: str | tuple[str, ...] = _needed("one data set or several, as `impatience data show` takes them")
-    validation: str | tuple[str, ...] | None = _option(None, "the same for validation; none uses `train`'s own split")
-    template: str = _option("summarize", "how a source is put to the model: summarize, question or chat")
-    prefix: str = _option("", "text before every source, e.g. 'summarize: ' for T5")
-    max_source_tokens: int = _option(1024, "sources are cut to this many tokens")
-    max_target_tokens: int | None = _option(None, "the most tokens of a target; the model's own room bounds it too")
-    long_targets: Literal["error", "leave_out"] = _option("error", "what becomes of an example with a longer target")
-    limit: int | None = _option(None, "use only so many training examples")
-    validation_limit: int = _option(200, "use only so many validation examples")
-    sentence_copies: int = _option(
+    validation: str | tuple[str, ...] | None = option(None, "the same for validation; none uses `train`'s own split")
+    template: str = option("summarize", "how a source is put to the model: summarize, question or chat")
+    prefix: str = option("", "text before every source, e.g. 'summarize: ' for T5")
+    max_source_tokens: int = option(1024, "sources are cut to this many tokens")
+    max_target_tokens: int | None = option(None, "the most tokens of a target; the model's own room bounds it too")
+    long_targets: Literal["error", "leave_out"] = option("error", "what becomes of an example with a longer target")
+    limit: int | None = option(None, "use only so many training examples")
+    validation_limit: int = option(200, "use only so many validation examples")
+    sentence_copies: int = option(
         0, "length augmentation: so many further examples from each, with some consecutive sentences as target"
     )
 
@@ -72,45 +68,48 @@ class DataPart:
 class TrainPart:
     """How it is trained."""
 
-    steps: int | None = _option(None, "optimizer steps; give this or epochs")
-    epochs: float | None = _option(None, "passes over the data; give this or steps")
-    batch_size: int = _option(16, "rows of one step on one device")
-    accumulation: int = _option(1, "batches added up before a step")
-    learning_rate: float = _option(1e-5, "of the base model's weights, or of the adapters")
-    signal_learning_rate: float | None = _option(None, "of the signal's own weights; none is the same")
-    betas: tuple[float, float] = _option((0.9, 0.99), "of AdamW")
-    epsilon: float = _option(1e-8, "of AdamW")
-    weight_decay: float = _option(0.0, "of AdamW")
-    max_grad_norm: float = _option(1.0, "gradients are clipped to this norm")
-    schedule: Literal["linear", "cosine", "constant", "constant_with_warmup"] = _option(
+    steps: int | None = option(None, "optimizer steps; give this or epochs")
+    epochs: float | None = option(None, "passes over the data; give this or steps")
+    batch_size: int = option(16, "rows of one step on one device")
+    accumulation: int = option(1, "batches added up before a step")
+    learning_rate: float = option(1e-5, "of the base model's weights, or of the adapters")
+    signal_learning_rate: float | None = option(None, "of the signal's own weights; none is the same")
+    betas: tuple[float, float] = option((0.9, 0.99), "of AdamW")
+    epsilon: float = option(1e-8, "of AdamW")
+    weight_decay: float = option(0.0, "of AdamW")
+    max_grad_norm: float = option(1.0, "gradients are clipped to this norm")
+    schedule: Literal["linear", "cosine", "constant", "constant_with_warmup"] = option(
         "linear", "of the learning rate, after the warm-up"
     )
-    warmup_steps: int = _option(0, "steps over which the learning rate rises")
-    eos_weight: float = _option(1.0, "weight of the loss where EOS is due")
-    decoys: float = _option(
+    warmup_steps: int = option(0, "steps over which the learning rate rises")
+    eos_weight: float = option(1.0, "weight of the loss where EOS is due")
+    decoys: float = option(
         0.0, "share of rows that are asked for another row's length, so that the signal alone says where the end is"
     )
-    strength_from: float | None = _option(
+    decoys_reach: float = option(
+        1.0, "half of the decoys are asked for up to so many times more than another row has, e.g. 20"
+    )
+    strength_from: float | None = option(
         None, "the signal starts at this multiple of its strength and goes to 1 over `strength_steps`"
     )
-    strength_steps: int = _option(0, "see `strength_from`")
-    precision: Literal["auto", "bf16", "fp32"] = _option("auto", "auto is bf16 on a GPU, else fp32")
-    cuda_graphs: bool = _option(
+    strength_steps: int = option(0, "see `strength_from`")
+    precision: Literal["auto", "bf16", "fp32"] = option("auto", "auto is bf16 on a GPU, else fp32")
+    cuda_graphs: bool = option(
         True,
         "on one GPU, record each shape of step and replay it; not with accumulation, checkpointing or strength_from",
     )
-    gradient_checkpointing: bool = _option(False, "recompute layers in the backward pass to save memory")
-    group_by_length: bool = _option(True, "make batches of rows of similar length")
-    early_stopping: int | None = _option(
+    gradient_checkpointing: bool = option(False, "recompute layers in the backward pass to save memory")
+    group_by_length: bool = option(True, "make batches of rows of similar length")
+    early_stopping: int | None = option(
         None, "stop after so many validations without a better loss; the model of the last step is kept"
     )
-    log_steps: int = _option(20, "steps between lines of progress")
-    eval_steps: int = _option(200, "steps between validations, each with a sample of generated lengths")
-    save_steps: int = _option(200, "steps between checkpoints")
-    keep_checkpoints: int = _option(2, "older ones are removed")
-    sample: int = _option(16, "validation examples to write, to see the length error")
-    report_to: tuple[str, ...] = _option(("tensorboard",), "where to log, as transformers names them")
-    seed: int = _option(0, "of everything random")
+    log_steps: int = option(20, "steps between lines of progress")
+    eval_steps: int = option(200, "steps between validations, each with a sample of generated lengths")
+    save_steps: int = option(200, "steps between checkpoints")
+    keep_checkpoints: int = option(2, "older ones are removed")
+    sample: int = option(16, "validation examples to write, to see the length error")
+    report_to: tuple[str, ...] = option(("tensorboard",), "where to log, as transformers names them")
+    seed: int = option(0, "of everything random")
 
 
 @dataclass(frozen=True)
@@ -148,6 +147,8 @@ class Recipe:
                 raise OptionError(f"train.{name}={value}: give a number above 0.")
         if not 0 <= train.decoys < 1:
             raise OptionError(f"train.decoys={train.decoys}: give a share from 0 to below 1.")
+        if not train.decoys_reach >= 1:
+            raise OptionError(f"train.decoys_reach={train.decoys_reach}: give a factor of at least 1.")
         for name in ("warmup_steps", "strength_steps", "sample", "weight_decay", "eos_weight"):
             if not getattr(train, name) >= 0:
                 raise OptionError(f"train.{name}={getattr(train, name)}: give 0 or more.")
@@ -202,9 +203,8 @@ def build(kind: type[T], content: Any, where: str) -> T:
     hints = get_type_hints(kind)
     for key in content:
         if key not in known:
-            raise OptionError(
-                f"{where}: {key!r} is not known.{nearest(str(key), list(known))} Known: {', '.join(known)}."
-            )
+            there = ", ".join(known) or "nothing"
+            raise OptionError(f"{where}: {key!r} is not known.{nearest(str(key), list(known))} Known: {there}.")
     missing = [
         n for n, f in known.items() if n not in content and f.default is MISSING and f.default_factory is MISSING
     ]
@@ -218,9 +218,9 @@ def _fit(hint: Any, value: Any, where: str) -> Any:
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         problems = []
-        for option in inner:
+        for choice in inner:
             try:
-                return _fit(option, value, where)
+                return _fit(choice, value, where)
             except OptionError as error:
                 problems.append(error)
         raise max(problems, key=lambda problem: len(str(problem)))
@@ -244,7 +244,8 @@ def _fit(hint: Any, value: Any, where: str) -> Any:
         return value
     if hint is types.NoneType and value is None:
         return None
-    accepted = " or ".join(map(repr, inner)) if origin is Literal else getattr(hint, "__name__", str(hint))
+    named = "list" if origin is tuple else getattr(hint, "__name__", str(hint))
+    accepted = " or ".join(map(repr, inner)) if origin is Literal else named
     raise OptionError(f"{where}: {value!r} is not accepted; give {accepted}.")
 
 

@@ -12,9 +12,11 @@ import difflib
 import logging
 import pkgutil
 from collections.abc import Iterator, Mapping
+from dataclasses import field
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any, Generic, TypeVar
 
 from impatience.errors import OptionError, UnknownNameError
@@ -27,6 +29,26 @@ def nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the closest known name, or nothing when none is close."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def option(default: Any, text: str) -> Any:
+    """Declare a documented option, a field of a dataclass; the text is also the command line's help."""
+    return field(default=default, metadata={"help": text})
+
+
+def require(package: str, what: str, extra: str = "eval") -> None:
+    """Say what to install where a package that only some need is missing.
+
+    Args:
+        package: As it is imported.
+        what: What needs it, at the beginning of a sentence.
+        extra: The extra of this package that brings it.
+
+    Raises:
+        OptionError: If it is missing.
+    """
+    if find_spec(package) is None:
+        raise OptionError(f'{what} needs the package {package}: pip install "impatience[{extra}]"')
 
 
 class Registry(Mapping[str, T], Generic[T]):

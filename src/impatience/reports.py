@@ -34,9 +34,9 @@ class EvalReport:
 
     Attributes:
         config: What was evaluated and how: "name", "model", "fingerprint" (of its weights), "dtype", "method",
-            "options" (the method's), "prompt", "data", "split", "sha256", "protocol", "strategy" (each
-            {"name": …, **options}), "unit", "seed", "batch_size", "limit", "bucket" (width of the buckets), "metrics"
-            (name → facts).
+            "options" (the method's), "conventions", "prompt", "generate", "data", "split", "sha256", "protocol",
+            "strategy" (each {"name": …, **options}), "unit", "seed", "batch_size", "limit", "bucket" (width of the
+            buckets), "metrics" (name → facts).
         environment: Hardware, versions, commit, where the texts were written.
         count: Texts.
         scores: Aggregates over all texts, by name; NaN where there is nothing to make them from.
@@ -74,12 +74,15 @@ class EvalReport:
                 **sections,
                 folder=file.parent,
             )
-        except FileNotFoundError:
-            raise ReportError(
-                f"{path} holds no report. Make one with `impatience evaluate`, or resume it if it was stopped."
-            ) from None
+        except (FileNotFoundError, NotADirectoryError):
+            if (path / PREDICTIONS).is_file():
+                raise ReportError(
+                    f"The texts in {path} are not all written, or not scored. Go on with `impatience evaluate … "
+                    f"--resume`, or score them: impatience evaluate --score {path}"
+                ) from None
+            raise ReportError(f"{path} holds no report. Make one with `impatience evaluate`.") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ReportError(f"{file} is damaged ({error!r}). Score the texts again.") from error
+            raise ReportError(f"{file} is no report, or damaged ({error!r}). {rescore(file.parent)}") from error
         if not report.count:
             raise ReportError(f"{file} is empty: it holds no text to compare.")
         return report
@@ -126,9 +129,17 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def rescore(folder: Path) -> str:
+    """Say how to score texts again."""
+    return f"Score the texts again: impatience evaluate --score {folder}"
+
+
+RESUME = "What was written before stays; free some space or mend the folder, and go on with --resume."
+
+
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Turn a full disk or a folder that cannot be written into an error that says how to go on.
+def writing(place: Path, advice: str = RESUME) -> Iterator[None]:
+    """Turn a full disk or a place that cannot be written to into an error that says how to go on.
 
     Raises:
         ReportError: Instead of the system's own.
@@ -136,7 +147,4 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ReportError(
-            f"{folder} cannot be written: {error.strerror or error}. What was written before stays; free some space or "
-            f"mend the folder, and go on with --resume."
-        ) from error
+        raise ReportError(f"{place} cannot be written: {error.strerror or error}. {advice}") from error

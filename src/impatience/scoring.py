@@ -18,7 +18,7 @@ from impatience.metrics import METRICS, Metric, Prediction
 from impatience.metrics.base import Array
 from impatience.registry import Registry
 from impatience.reports import EvalReport
-from impatience.statistics import buckets, groups, summarise, summarise_parts
+from impatience.statistics import buckets, check_width, groups, summarise, summarise_parts
 
 T = TypeVar("T")
 METRICS_BY_DEFAULT = ("length", "ending", "rouge", "bleu")
@@ -35,7 +35,9 @@ def score(folder: Path, metrics: Sequence[str | Metric] = METRICS_BY_DEFAULT, *,
 
     Raises:
         ReportError: If the folder holds no evaluation whose texts are all written.
+        OptionError: If a metric cannot be used, or the width is less than 1.
     """
+    check_width(bucket)
     scorers, begun, predictions = choose_metrics(metrics), read_config(folder), Predictions(folder)
     if (count := predictions.count()) != begun["count"]:
         raise ReportError(
@@ -73,13 +75,14 @@ def choose_metrics(chosen: Sequence[str | Metric]) -> dict[str, Metric]:
     """Return metrics by name.
 
     Raises:
-        OptionError: If there is none, one is chosen twice, or two of them fill the same column.
+        OptionError: If there is none, one is chosen twice or cannot be used, or two of them fill the same column.
     """
     found = [choose(METRICS, metric) for metric in chosen]
     if not found:
         raise OptionError(f"Choose at least one metric: {', '.join(METRICS)}.")
     taken = {field.name: "what every row holds" for field in fields(Prediction)}
     for name, metric in found:
+        metric.check()
         for column in metric.columns:
             if column.name in taken:
                 raise OptionError(f"{name}: the column {column.name!r} is {taken[column.name]} already.")

@@ -20,6 +20,7 @@ import numpy as np
 
 from impatience.errors import OptionError
 from impatience.metrics.base import Aggregate, Array
+from impatience.registry import require
 
 RESAMPLES = 1000
 INTERVAL = (2.5, 97.5)
@@ -175,14 +176,23 @@ def groups(labels: Sequence[str]) -> dict[str, Places]:
     return {label: np.array(found) for label, found in places.items()}
 
 
+def check_width(width: int) -> None:
+    """Refuse a width of buckets that is less than 1.
+
+    Raises:
+        OptionError: If it is.
+    """
+    if width < 1:
+        raise OptionError(f"bucket={width}: the width of a bucket is a whole number of at least 1.")
+
+
 def bucket(target: int, width: int) -> str:
     """Name the bucket of a target: with a width of 50, "300-350" holds targets from 300 to 349.
 
     Raises:
         OptionError: If the width is less than 1.
     """
-    if width < 1:
-        raise OptionError(f"bucket={width}: the width of a bucket is a whole number of at least 1.")
+    check_width(width)
     start = target // width * width
     return f"{start}-{start + width}"
 
@@ -220,6 +230,7 @@ def t_test(values: Array, baseline: Array) -> TTest:
         values: One number for each text.
         baseline: The same for the same texts, in the same order; a pair that lacks one is left out.
     """
+    require("scipy", "A t-test")
     from scipy.special import stdtr
 
     apart = values - baseline

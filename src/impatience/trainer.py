@@ -55,6 +55,7 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         self.encoder_decoder = model.family.encoder_decoder
         self.decoys = Decoys(
             recipe.train.decoys,
+            recipe.train.decoys_reach,
             recipe.train.seed,
             model.tokenizer.eos_token_id,
             model.vocabulary.special_ids,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from impatience.data import Encoder, Example
-from impatience.errors import ModelFilesError, SourceError
+from impatience.errors import ImpatienceError, ModelFilesError, SourceError
 from impatience.generation import Landed
 from impatience.lengths import Unit, decode
 from impatience.model import LengthControlled, attach
@@ -140,10 +140,19 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
         source = str(Path(source) / "model")
     options: dict[str, Any] = {} if torch.cuda.is_available() else {"dtype": torch.float32}
     prompt: dict[str, Any] = {}
-    if is_length_controlled(source):
-        prompt = load_prompt(source)
-        model = LengthControlled.from_pretrained(source, **options)
-    else:
-        base, tokenizer = load_base(source, **options)
-        model = attach(base, "none", tokenizer=tokenizer)
+    try:
+        if is_length_controlled(source):
+            prompt = load_prompt(source)
+            model = LengthControlled.from_pretrained(source, **options)
+        else:
+            base, tokenizer = load_base(source, **options)
+            model = attach(base, "none", tokenizer=tokenizer)
+    except ImpatienceError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ModelFilesError(
+            f"The model {str(name)!r} could not be loaded ({reason}). Name a folder, a model that `impatience models` "
+            f"lists, or one on the hub, which must be within reach."
+        ) from error
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), prompt

@@ -1,7 +1,7 @@
 """Length control methods, one file each; the file name is the method's name."""
 
-from impatience.methods.base import AttentionMethod, EmbeddingMethod, Method, option
-from impatience.registry import Registry
+from impatience.methods.base import AttentionMethod, EmbeddingMethod, Method
+from impatience.registry import Registry, option
 
 METHODS: Registry[type[Method]] = Registry("impatience.methods", "METHOD", "method")
 

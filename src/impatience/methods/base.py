@@ -10,23 +10,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
 
 from impatience.errors import OptionError
-from impatience.registry import nearest
+from impatience.registry import nearest, option
 from impatience.signals import RMS
 
 STEP_NOISE = 0.25
 """Standard deviation of the ``"step"`` noise, in steps."""
-
-
-def option(default: Any, text: str) -> Any:
-    """Declare a documented option; the text is also the command line's help."""
-    return field(default=default, metadata={"help": text})
 
 
 @dataclass(frozen=True)

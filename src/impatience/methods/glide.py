@@ -19,6 +19,7 @@ of 1,000 that a model trained at 50 has not been told before, and its last K ste
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,8 +27,8 @@ import torch
 from torch import Tensor
 
 from impatience.errors import OptionError
-from impatience.methods.base import option
 from impatience.methods.pre import Pre
+from impatience.registry import option
 from impatience.signals import progress_ratio
 
 
@@ -47,8 +48,8 @@ class Glide(Pre):
     def __post_init__(self) -> None:
         """Check the values once, here."""
         super().__post_init__()
-        if not self.landing >= 1:
-            raise OptionError(f"landing={self.landing}: count down at least the last step.")
+        if not 1 <= self.landing < math.inf:
+            raise OptionError(f"landing={self.landing}: give a number of steps, at least the last one.")
         if not 0 < self.share < 1:
             raise OptionError(f"share={self.share}: give a number above 0 and below 1.")
 

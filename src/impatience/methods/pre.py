@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from impatience.errors import OptionError
-from impatience.methods.base import EmbeddingMethod, option
+from impatience.methods.base import EmbeddingMethod
+from impatience.registry import option
 from impatience.signals import progress_ratio
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from impatience.generation import Landed
 from impatience.lengths import Unit
-from impatience.registry import Registry
+from impatience.registry import Registry, require
 
 Better = Literal["higher", "lower", "zero", "neither"]
 """Which way is better; "zero" means the nearer to 0 the better."""
@@ -118,11 +118,22 @@ class Metric(ABC):
         summary: What it measures, in a line.
         columns: What ``score`` gives.
         aggregates: What tables show; the first is the primary one.
+        needs: Packages that it imports and that not everybody has, as they are imported.
     """
 
     summary: ClassVar[str]
     columns: ClassVar[tuple[Column, ...]]
     aggregates: ClassVar[tuple[Aggregate, ...]]
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def check(self) -> None:
+        """Refuse what could not be scored, before hours of writing rather than after.
+
+        Raises:
+            OptionError: If a package is missing.
+        """
+        for package in self.needs:
+            require(package, f"The metric {type(self).__name__.lower()}")
 
     @abstractmethod
     def score(self, predictions: Sequence[Prediction]) -> dict[str, list[float]]:

@@ -13,14 +13,15 @@ only the scores are the library's.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 from impatience.errors import ModelFilesError, OptionError
-from impatience.methods.base import option
 from impatience.metrics.base import Aggregate, Column, Metric, Prediction
+from impatience.registry import option
 
 DEFAULT, DEFAULT_LAYERS = "bert-base-uncased", 12
 _KINDS = {  # in the library's order
@@ -34,6 +35,7 @@ _KINDS = {  # in the library's order
 class BertScore(Metric):
     """BERTScore's F1, precision and recall."""
 
+    needs: ClassVar[tuple[str, ...]] = ("bert_score",)
     summary: ClassVar[str] = "similarity to a reference by a language model's encodings (bert-score)"
     columns: ClassVar[tuple[Column, ...]] = tuple(
         Column(kind, text, "higher", percent=True) for kind, text in _KINDS.items()
@@ -58,6 +60,17 @@ class BertScore(Metric):
         for name, value in (("layers", self.layers), ("batch_size", self.batch_size)):
             if value is not None and value < 1:
                 raise OptionError(f"bertscore: {name}={value}: give a whole number of at least 1.")
+
+    def check(self) -> None:
+        """Refuse an encoder that is not there or has no such layer; it is not loaded yet.
+
+        Raises:
+            ModelFilesError: If there is no such encoder.
+            OptionError: If it has no such layer, or a package is missing.
+        """
+        super().check()
+        with self._loading():
+            self._config()
 
     @property
     def layer(self) -> int:
@@ -117,20 +130,38 @@ class BertScore(Metric):
     def _encoder(self) -> tuple[Any, Any]:
         """The encoder up to the layer, and its tokenizer; loaded once."""
         import torch
-        from transformers import AutoConfig, AutoModel, AutoTokenizer
+        from transformers import AutoModel, AutoTokenizer
 
-        try:
-            config = AutoConfig.from_pretrained(self.model)
-            if config.is_encoder_decoder or self.layer > config.num_hidden_layers:
-                raise OptionError(
-                    f"bertscore: layers={self.layer}: {self.model} is a {config.model_type} of "
-                    f"{config.num_hidden_layers} layers. Give an encoder such as BERT, and one of its layers."
-                )
-            config.num_hidden_layers = self.layer
+        with self._loading():
+            config = self._config()
             tokenizer = AutoTokenizer.from_pretrained(self.model)
             model, found = AutoModel.from_pretrained(
                 self.model, config=config, dtype=torch.float32, output_loading_info=True
             )
+        if missing := [name for name in found["missing_keys"] if not name.startswith("pooler.")]:
+            raise ModelFilesError(f"bertscore: {self.model} lacks weights of its encoder, e.g. {sorted(missing)[0]}.")
+        room = config.to_dict().get("max_position_embeddings", tokenizer.model_max_length)
+        tokenizer.model_max_length = min(tokenizer.model_max_length, room)
+        return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
+
+    def _config(self) -> Any:
+        """Return the configuration of the encoder up to the layer."""
+        from transformers import AutoConfig
+
+        config = AutoConfig.from_pretrained(self.model)
+        if config.is_encoder_decoder or self.layer > config.num_hidden_layers:
+            raise OptionError(
+                f"bertscore: layers={self.layer}: {self.model} is a {config.model_type} of "
+                f"{config.num_hidden_layers} layers. Give an encoder such as BERT, and one of its layers."
+            )
+        config.num_hidden_layers = self.layer
+        return config
+
+    @contextmanager
+    def _loading(self) -> Iterator[None]:
+        """Say what to do where the library finds no encoder."""
+        try:
+            yield
         except OptionError:
             raise
         except (OSError, ValueError) as error:
@@ -139,11 +170,6 @@ class BertScore(Metric):
                 f"bertscore: the encoder {self.model!r} could not be loaded ({reason}). Without the hub, "
                 f"give a folder that holds one with its tokenizer as model, and its layer as layers."
             ) from error
-        if missing := [name for name in found["missing_keys"] if not name.startswith("pooler.")]:
-            raise ModelFilesError(f"bertscore: {self.model} lacks weights of its encoder, e.g. {sorted(missing)[0]}.")
-        room = config.to_dict().get("max_position_embeddings", tokenizer.model_max_length)
-        tokenizer.model_max_length = min(tokenizer.model_max_length, room)
-        return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 
 
 METRIC = BertScore

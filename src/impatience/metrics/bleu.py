@@ -45,6 +45,7 @@ def corpus_bleu(*sums: Array) -> Array:
 class Bleu(Metric):
     """Corpus BLEU."""
 
+    needs: ClassVar[tuple[str, ...]] = ("sacrebleu",)
     summary: ClassVar[str] = "n-grams of texts that a reference has too (sacrebleu, 0 to 100)"
     columns: ClassVar[tuple[Column, ...]] = (
         *(Column(name, f"{n}-grams that a reference has too") for n, name in zip(_ORDERS, _MATCHES, strict=True)),
@@ -57,7 +58,12 @@ class Bleu(Metric):
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, list[float]]:
         """Count the n-grams of each text; NaN if it has no reference."""
+        from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+        from sacrebleu.tokenizers.tokenizer_re import TokenizerRegexp
+
         rows = [self._counts(prediction) for prediction in predictions]
+        for tokenizer in (Tokenizer13a, TokenizerRegexp):
+            tokenizer.__call__.cache_clear()  # they would remember every text, and none comes again
         names = (*_MATCHES, *_NGRAMS, _REFERENCE)
         return {name: [row[place] for row in rows] for place, name in enumerate(names)}
 

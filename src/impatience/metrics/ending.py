@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 
 from impatience.errors import OptionError
 from impatience.lengths import ends_sentence
-from impatience.methods.base import option
 from impatience.metrics.base import Aggregate, Column, Metric, Prediction
+from impatience.registry import option
 
 NGRAM = 4
 

@@ -34,6 +34,7 @@ from impatience.lengths import split_sentences
 from impatience.metrics._judge_client import KEY, Client
 from impatience.metrics._judge_questions import ERRORS, NO_ERROR, VERSION, find_errors, find_facts, find_support
 from impatience.metrics.base import Aggregate, Column, Metric, Prediction, deviation
+from impatience.registry import option
 
 _SHARES = (
     Column("judge_faithfulness", "sentences without an error against the source", "higher", percent=True),
@@ -55,17 +56,6 @@ class Judge(Metric):
 
     The key, where the endpoint wants one, is read from the environment variable ``IMPATIENCE_JUDGE_KEY``; it is sent
     and nothing else: not kept, not logged, not reported.
-
-    Attributes:
-        url: Base of the endpoint, e.g. ``http://localhost:8000/v1``.
-        model: What the endpoint calls the judge.
-        timeout_seconds: How long one answer may take.
-        retries: How often a request is sent again after 429, 5xx, a timeout or a broken connection.
-        parallel: How many texts are judged at once.
-        max_tokens: How long an answer may be, so that a judge in a loop comes to an end.
-        json_mode: Ask the endpoint to force JSON (``response_format``); some refuse that.
-        cache: Where answers are kept; None is ``judge`` in the user's cache folder, or in the one that the environment
-            variable ``IMPATIENCE_CACHE`` names.
     """
 
     summary: ClassVar[str] = "faithfulness, completeness and conciseness, by a language model (FineSurE)"
@@ -85,14 +75,17 @@ class Judge(Metric):
         ),
     )
 
-    url: str = ""
-    model: str = ""
-    timeout_seconds: float = 120.0
-    retries: int = 5
-    parallel: int = 4
-    max_tokens: int = 4096
-    json_mode: bool = True
-    cache: str | Path | None = None
+    url: str = option("", "base of the endpoint, e.g. http://localhost:8000/v1")
+    model: str = option("", "what the endpoint calls the judge")
+    timeout_seconds: float = option(120.0, "how long one answer may take")
+    retries: int = option(5, "how often a request is sent again after 429, 5xx, a timeout or a broken connection")
+    parallel: int = option(4, "texts that are judged at once")
+    max_tokens: int = option(4096, "how long an answer may be, so that a judge in a loop comes to an end")
+    json_mode: bool = option(True, "ask the endpoint to force JSON (response_format); some refuse that")
+    cache: str | Path | None = option(
+        None,
+        "where answers are kept; None is 'judge' in IMPATIENCE_CACHE or else in the user's cache folder",
+    )
 
     def __post_init__(self) -> None:
         """Check the options, before hours of writing rather than after."""
@@ -107,6 +100,15 @@ class Judge(Metric):
         for name, least in (("retries", 0), ("parallel", 1), ("max_tokens", 1)):
             if getattr(self, name) < least:
                 raise OptionError(f"{name}={getattr(self, name)}: give a whole number of at least {least}.")
+
+    def check(self) -> None:
+        """Refuse a key that cannot be sent.
+
+        Raises:
+            OptionError: If it has a character that no key has.
+        """
+        super().check()
+        _key()
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, list[float]]:
         """Ask the judge about each text.

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from impatience.errors import OptionError
-from impatience.methods.base import option
 from impatience.metrics.base import Aggregate, Column, Metric, Prediction, deviation
+from impatience.registry import option
 
 
 @dataclass(frozen=True)

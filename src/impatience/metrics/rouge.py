@@ -54,6 +54,7 @@ class _Tokenizer:
 class Rouge(Metric):
     """ROUGE-1, ROUGE-2, ROUGE-L and ROUGE-Lsum."""
 
+    needs: ClassVar[tuple[str, ...]] = ("rouge_score",)
     summary: ClassVar[str] = "words that a text shares with a reference (rouge-score, stemmer on)"
     columns: ClassVar[tuple[Column, ...]] = tuple(
         Column(kind, f"{text}, F-measure", "higher", percent=True) for kind, text in _KINDS.items()

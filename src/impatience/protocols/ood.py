@@ -24,8 +24,8 @@ from typing import ClassVar, Literal, get_args
 from impatience.data import Example
 from impatience.errors import OptionError
 from impatience.lengths import Unit
-from impatience.methods.base import option
 from impatience.protocols.base import Count, Protocol, Request
+from impatience.registry import option
 
 Rule = Literal["seeded", "authors"]
 _RULES = get_args(Rule)

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from impatience.data import Example
 from impatience.lengths import Unit
-from impatience.methods.base import option
 from impatience.protocols.base import Count, Protocol, Request
+from impatience.registry import option
 
 
 @dataclass(frozen=True)

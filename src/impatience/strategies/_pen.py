@@ -158,8 +158,8 @@ class Pen:
         return tuple(self.tokenizer(text_target=text, **how)["input_ids"])
 
     def count(self, text: str, unit: Unit) -> int:
-        """Count a text."""
-        return len(self.encode(text)) if unit is Unit.TOKENS else measure(text, unit)
+        """Count a text; tokens are those that the model would write it with."""
+        return self.vocabulary.count(self.encode(text), unit) if unit is Unit.TOKENS else measure(text, unit)
 
     def convert(self, request: Request, unit: Unit) -> int:
         """Estimate a request's target in another unit: as many as in a piece of the source of that length."""

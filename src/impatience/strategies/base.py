@@ -20,9 +20,8 @@ from typing import Any, ClassVar
 import torch
 
 from impatience.errors import OptionError
-from impatience.methods import option
 from impatience.protocols import Request
-from impatience.registry import Registry
+from impatience.registry import Registry, option
 from impatience.strategies._pen import LIMIT, Draft, Pen
 
 __all__ = ["STRATEGIES", "Draft", "Limited", "Pen", "Sampled", "Strategy", "seeded", "within"]

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from impatience.methods import option
 from impatience.protocols import Request
+from impatience.registry import option
 from impatience.strategies.base import Draft, Pen, Sampled, seeded, within
 
 

@@ -19,8 +19,8 @@ from torch import Tensor
 from transformers import ExponentialDecayLengthPenalty, LogitsProcessor
 
 from impatience.lengths import Unit
-from impatience.methods import option
 from impatience.protocols import Request
+from impatience.registry import option
 from impatience.strategies.base import Draft, Limited, Pen, within
 
 

@@ -36,8 +36,8 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from impatience.methods import option
 from impatience.protocols import Request
+from impatience.registry import option
 from impatience.strategies.base import Draft, Pen, Sampled, seeded, within
 
 

@@ -23,8 +23,8 @@ from transformers import MinNewTokensLengthLogitsProcessor
 from impatience.generation import step_budget
 from impatience.landing import Landing
 from impatience.lengths import Target, Unit
-from impatience.methods import option
 from impatience.protocols import Request
+from impatience.registry import option
 from impatience.strategies.base import Draft, Pen, Strategy, within
 
 

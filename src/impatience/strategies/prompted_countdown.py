@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from impatience.lengths import Unit
-from impatience.methods import option
 from impatience.protocols import Request
+from impatience.registry import option
 from impatience.strategies._instructions import amount, instructed, require_chat
 from impatience.strategies.base import Draft, Limited, Pen
 
