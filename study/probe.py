@@ -18,7 +18,7 @@ import torch
 
 from impatience.data import IGNORED, collate, pad_labels
 from impatience.decoys import Decoys
-from impatience.lengths import decode, ends_sentence
+from impatience.lengths import Unit, decode, ends_sentence
 from impatience.recipes import load_recipe
 from impatience.shipped import find
 from impatience.trainer import prompts, token_loss
@@ -33,6 +33,7 @@ DEFAULTS: dict[str, Any] = {
     "source": 320,
     "decoys": 0.3,
     "reach": 1.0,
+    "units": ["tokens"],
     "eos_weight": 1.0,
     "steps": 400,
     "batch": 32,
@@ -63,10 +64,13 @@ def main() -> None:
     torch.manual_seed(wanted["seed"])
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, _ = build_model(recipe)
-    rows, held_out = (encode(recipe, split, model, model.tokenizer, Path(wanted["data_dir"])) for split in ("train", "validation"))
+    rows, held_out = (
+        encode(recipe, split, model, model.tokenizer, Path(wanted["data_dir"])) for split in ("train", "validation")
+    )
     both, pad = model.family.encoder_decoder, int(model.generation_config.pad_token_id or 0)
     eos = model.tokenizer.eos_token_id
-    decoys = Decoys(wanted["decoys"], wanted["reach"], wanted["seed"], eos, model.vocabulary.special_ids, both)
+    units = [Unit(unit) for unit in wanted["units"]]
+    decoys = Decoys(wanted["decoys"], wanted["reach"], units, wanted["seed"], model.vocabulary, eos, both)
     model.to(device)
     own = {id(weight) for weight in model.steering.parameters()}
     groups = [{"params": [w for w in model.parameters() if w.requires_grad and id(w) not in own], "lr": wanted["lr"]}]
@@ -75,17 +79,20 @@ def main() -> None:
     optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.99), weight_decay=0.0, fused=device == "cuda")
 
     def loss_of(part: list[Any], decoyed: bool, words_only: bool = False) -> torch.Tensor:
-        part = decoys(part) if decoyed else [{**row, "asked": row["target_tokens"], "learnt": row["labels"], "open": False} for row in part]
+        unit, part = decoys(part) if decoyed else honest(part)
         batch = {key: tensor.to(device) for key, tensor in collate(part, pad, both).items()}
         learnt = pad_labels([row["learnt"] for row in part]).to(device)
         asked, is_open = (torch.tensor([row[key] for row in part], device=device) for key in ("asked", "open"))
+        goals: Any = {f"target_{unit}": asked}
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
             if both:
-                logits = model(**batch, target_tokens=asked).logits
+                logits = model(**batch, **goals).logits
             else:
-                first = max(1, min(next(c for c, label in enumerate(row["labels"]) if label != IGNORED) for row in part))
+                first = max(
+                    1, min(next(c for c, label in enumerate(row["labels"]) if label != IGNORED) for row in part)
+                )
                 kept = torch.arange(first - 1, learnt.shape[1] - 1, device=device)
-                logits = model(**batch, target_tokens=asked, compute_loss=False, logits_to_keep=kept, use_cache=False).logits
+                logits = model(**batch, **goals, compute_loss=False, logits_to_keep=kept, use_cache=False).logits
                 learnt = learnt[:, first:]
         if words_only:
             learnt = learnt.masked_fill(learnt == eos, IGNORED)
@@ -107,7 +114,13 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad()
     model.eval()
-    result: dict[str, Any] = {"name": name, "config": wanted, "train_seconds": round(time.time() - began), "asked": {}, "texts": []}
+    result: dict[str, Any] = {
+        "name": name,
+        "config": wanted,
+        "train_seconds": round(time.time() - began),
+        "asked": {},
+        "texts": [],
+    }
     with torch.no_grad():
         parts = [held_out[i : i + size] for i in range(0, 128, size)]
         result["words_loss"] = round(sum(loss_of(part, False, True).item() for part in parts) / len(parts), 4)
@@ -115,11 +128,24 @@ def main() -> None:
     result["seconds"] = round(time.time() - began)
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{name}.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
-    table = "  ".join(f"{key}: {v['mae']:.2f}/{v['exact']:.0%}/{v['finished']:.0%}/{v['looping']:.0%}" for key, v in result["asked"].items())
-    print(f"{name}  loss {result['words_loss']}  {result['train_seconds']}+{result['seconds'] - result['train_seconds']} s  {table}", flush=True)
+    table = "  ".join(
+        f"{key}: {v['mae']:.2f}/{v['exact']:.0%}/{v['finished']:.0%}/{v['looping']:.0%}"
+        for key, v in result["asked"].items()
+    )
+    print(
+        f"{name}  loss {result['words_loss']}  {result['train_seconds']}+{result['seconds'] - result['train_seconds']} s  {table}",
+        flush=True,
+    )
 
 
-def report(model: Any, wanted: dict[str, Any], held_out: list[Any], result: dict[str, Any], pad: int, both: bool, device: str) -> None:
+def honest(rows: list[Any]) -> tuple[Unit, list[Any]]:
+    """Return rows that are asked for their own length, in tokens."""
+    return Unit.TOKENS, [{**row, "asked": row["target_tokens"], "learnt": row["labels"], "open": False} for row in rows]
+
+
+def report(
+    model: Any, wanted: dict[str, Any], held_out: list[Any], result: dict[str, Any], pad: int, both: bool, device: str
+) -> None:
     """Write texts of every length, and note how they ended."""
     asks: dict[str, Any] = {"band": [row["target_tokens"] for row in held_out[:128]]}
     asks |= {str(length): [length] * wanted["rows"] for length in wanted["lengths"]}
@@ -127,8 +153,14 @@ def report(model: Any, wanted: dict[str, Any], held_out: list[Any], result: dict
         part = held_out[: len(targets)]
         batch = {name: tensor.to(device) for name, tensor in prompts(part, pad, both).items()}
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            ids, reports = model.generate(**batch, target_tokens=targets, return_report=True, no_loops=wanted["no_loops"], do_sample=False,
-                                          max_new_tokens=max(targets) + max(30, max(targets) // 5))
+            ids, reports = model.generate(
+                **batch,
+                target_tokens=targets,
+                return_report=True,
+                no_loops=wanted["no_loops"],
+                do_sample=False,
+                max_new_tokens=max(targets) + max(30, max(targets) // 5),
+            )
         texts = [decode(model.tokenizer, row) for row in ids[:, 1 if both else batch["input_ids"].shape[1] :].tolist()]
         errors = [one.length - one.target for one in reports]
         count = len(errors)

@@ -1,54 +1,57 @@
-"""Decoys: what they are asked for, what of them counts, and that a model learns from them."""
+"""What rows are asked for in training, what of a decoy counts, and that a model learns from it."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from impatience import LengthControlled
+from impatience import LengthControlled, toy
+from impatience.data import Encoder, Example
 from impatience.decoys import Decoys
 from impatience.errors import OptionError
+from impatience.lengths import Unit, Vocabulary, measure
 from impatience.recipes import load_recipe
 from impatience.trainer import token_loss
 from impatience.training import train
+from toys import CORPUS, byte_level_tokenizer
 
 TOY = Path(__file__).parents[1] / "recipes" / "small" / "toy.yaml"
 EOS, START = 1, 2
+PLAIN = Vocabulary(100, [EOS, START])
 
 
-def row(name: str, prompt: list[int], text: list[int]) -> dict[str, object]:
+def decoys(share: float = 0.9, reach: float = 1.0, seed: int = 0, **changes: Any) -> Decoys:
+    settings: Any = {"units": [Unit.TOKENS], "vocabulary": PLAIN, "eos": EOS, "encoder_decoder": False, **changes}
+    return Decoys(share, reach, seed=seed, **settings)
+
+
+def row(name: str, prompt: list[int], text: list[int]) -> dict[str, Any]:
     ids = [*text, EOS]
-    count = sum(i not in (EOS, START) for i in text)
-    return {"id": name, "input_ids": prompt + ids, "labels": [-100] * len(prompt) + ids, "target_tokens": count}
-
-
-ROWS = [row("a", [7, 8], [10, 11, 12, 13]), row("b", [9], [20, 21])]
+    return {"id": name, "input_ids": prompt + ids, "labels": [-100] * len(prompt) + ids, "target_tokens": len(text)}
 
 
 def test_a_decoy_is_cut_or_left_open_where_it_is_asked_to_end() -> None:
-    decoys = Decoys(0.9, 1, 0, EOS, [EOS, START], encoder_decoder=False)
-    assert decoys._ask(ROWS[0], 2) == {
-        "id": "a",
-        "input_ids": [7, 8, 10, 11, EOS],
-        "labels": [-100, -100, 10, 11, EOS],
-        "learnt": [-100, -100, -100, -100, EOS],
-        "target_tokens": 4,
-        "asked": 2,
-        "open": False,
-    }
-    longer = decoys._ask(ROWS[1], 4)
-    assert (longer["input_ids"], longer["labels"]) == (ROWS[1]["input_ids"], ROWS[1]["labels"])
+    long = row("a", [7, 8], [10, 11, 12, 13])
+    cut = decoys()._ask(long, [0, 0, 1, 2, 3, 4, 4], 4, 2)
+    assert cut["input_ids"] == [7, 8, 10, 11, EOS]
+    assert cut["labels"] == [-100, -100, 10, 11, EOS]
+    assert cut["learnt"] == [-100, -100, -100, -100, EOS]
+    assert (cut["asked"], cut["open"]) == (2, False)
+    short = row("b", [9], [20, 21])
+    longer = decoys()._ask(short, [0, 1, 2, 2], 2, 4)
+    assert (longer["input_ids"], longer["labels"]) == (short["input_ids"], short["labels"])
     assert (longer["learnt"], longer["asked"], longer["open"]) == ([-100, -100, -100, EOS], 4, True)
-    own = decoys._ask(ROWS[1], 2)
-    assert (own["learnt"], own["open"]) == (ROWS[1]["labels"], False)
+    own = decoys()._ask(short, [0, 1, 2, 2], 2, 2)
+    assert (own["learnt"], own["open"]) == (short["labels"], False)
 
 
 def test_the_source_of_an_encoder_decoder_and_its_special_tokens_stay() -> None:
     text = {"id": "a", "input_ids": [7, 8, EOS], "labels": [START, 10, 11, 12, EOS], "target_tokens": 3}
-    made = Decoys(0.9, 1, 0, EOS, [EOS, START], encoder_decoder=True)._ask(text, 1)
+    made = decoys(encoder_decoder=True)._ask(text, [0, 1, 2, 3, 3], 3, 1)
     assert made["input_ids"] == [7, 8, EOS]
     assert made["labels"] == [START, 10, EOS]
     assert made["learnt"] == [-100, -100, EOS]
@@ -56,10 +59,34 @@ def test_the_source_of_an_encoder_decoder_and_its_special_tokens_stay() -> None:
 
 def test_the_choice_depends_on_the_rows_and_the_seed_alone() -> None:
     many = [row(str(n), [5], list(range(10, 11 + n % 7))) for n in range(400)]
-    asked = [[made["asked"] for made in Decoys(0.3, 1, seed, EOS, [EOS], False)(many)] for seed in (0, 0, 1)]
+    asked = [[made["asked"] for made in decoys(0.3, seed=seed)(many)[1]] for seed in (0, 0, 1)]
     assert asked[0] == asked[1] != asked[2]
     changed = sum(goal != one["target_tokens"] for goal, one in zip(asked[0], many, strict=True))
     assert changed / 400 == pytest.approx(0.3 * 6 / 7, abs=0.06)
+    far = [made["asked"] for made in decoys(0.9, reach=20.0)(many)[1]]
+    assert 60 < max(far) <= 140
+
+
+@pytest.mark.parametrize("unit", [Unit.WORDS, Unit.CHARACTERS, Unit.SENTENCES])
+def test_other_units_are_counted_on_the_text_and_cut_between_words(unit: Unit) -> None:
+    tokenizer = byte_level_tokenizer()
+    vocabulary = Vocabulary(len(tokenizer), (), tokenizer)
+    encoder = Encoder(tokenizer, True, "summarize", 64)
+    texts = [" ".join(CORPUS[n : n + 1 + n % 3]) for n in range(20)]
+    rows = [encoder(Example(str(n), "a source", text)) for n, text in enumerate(texts)]
+    eos = tokenizer.eos_token_id
+    found, made = decoys(0.0, units=[unit], vocabulary=vocabulary, eos=eos, encoder_decoder=True)(rows)
+    assert found is unit
+    if unit is not Unit.SENTENCES:  # the splitter knows more of sentences than a table of tokens
+        assert [one["asked"] for one in made] == [measure(text, unit) for text in texts]
+    _, made = decoys(0.9, units=[unit], vocabulary=vocabulary, eos=eos, encoder_decoder=True)(rows)
+    cut = [one for one, before in zip(made, rows, strict=True) if len(one["labels"]) < len(before["labels"])]
+    assert cut
+    for one in cut:
+        assert vocabulary.count(one["labels"][:-1], unit) == one["asked"] or unit is Unit.SENTENCES
+        if unit is Unit.WORDS:
+            rest = rows[int(one["id"])]["labels"][len(one["labels"]) - 1]
+            assert vocabulary.count([*one["labels"][:-1], rest], unit) == one["asked"] + 1
 
 
 def test_where_the_end_is_open_what_counts_is_that_eos_is_not_given() -> None:
@@ -73,17 +100,22 @@ def test_where_the_end_is_open_what_counts_is_that_eos_is_not_given() -> None:
     assert count == 4
 
 
-@pytest.mark.parametrize("bad", ["-0.1", "1"])
-def test_a_share_is_a_share(bad: str) -> None:
-    with pytest.raises(OptionError, match=r"train.decoys"):
-        load_recipe(TOY, {"train.decoys": bad})
+@pytest.mark.parametrize(
+    "bad", [{"train.decoys": "-0.1"}, {"train.decoys": "1"}, {"train.decoys_reach": "0.5"}, {"train.units": "[]"}]
+)
+def test_a_share_is_a_share(bad: dict[str, str]) -> None:
+    with pytest.raises(OptionError, match=next(iter(bad))):
+        load_recipe(TOY, bad)
 
 
-@pytest.mark.parametrize("base", ["toy-bart", "toy-llama"])
-def test_a_model_learns_from_decoys(base: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("base", toy.NAMES)
+def test_a_model_learns_from_decoys_in_two_units(base: str, tmp_path: Path) -> None:
     changes = {"model.base": base, "train.decoys": "0.3", "train.save_steps": "250", "train.eval_steps": "250"}
-    folder = train(load_recipe(TOY, {**changes, "model.method": "glide", "model.options": "{landing: 8}"}), tmp_path)
-    model = LengthControlled.from_pretrained(folder / "model")
-    ids = model.tokenizer("amber birch cedar delta", return_tensors="pt", add_special_tokens=False).input_ids
-    _, reports = model.generate(ids.repeat(8, 1), target_tokens=[5, 8, 11, 14, 17, 20, 24, 29], return_report=True)
-    assert sum(abs(report.length - report.target) for report in reports) <= 8
+    changes |= {"model.method": "glide", "model.options": "{landing: 8}", "train.units": "[tokens, words]"}
+    model = LengthControlled.from_pretrained(train(load_recipe(TOY, changes), tmp_path) / "model")
+    encoder = Encoder(model.tokenizer, model.family.encoder_decoder, "summarize", 16)
+    ids = torch.tensor([encoder.reads(Example("a", "amber birch cedar delta", ""))] * 8)
+    for unit in ("tokens", "words"):
+        goals: Any = {f"target_{unit}": [5, 8, 11, 14, 17, 20, 24, 29]}
+        _, reports = model.generate(ids, **goals, return_report=True)
+        assert sum(abs(report.length - report.target) for report in reports) <= 8

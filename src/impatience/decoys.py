@@ -1,7 +1,7 @@
-"""Rows that are asked for another row's length, so that a model learns to end where it is told and nowhere else.
+"""What the rows of a training batch are asked for: their own length, in one unit or another, or a decoy's.
 
 Where every target is a single sentence, EOS always follows a full stop, and a model that can read learns to stop there
-whatever the signal says. In a decoy the two disagree:
+whatever the signal says. A *decoy* is a row that is asked for another row's length, so that the two disagree:
 
     asked for less than the text has    the text is cut there, and EOS is due
     asked for more                      EOS is not due where the text ends
@@ -12,54 +12,76 @@ Only that one place counts in the loss of a decoy: language is learnt from the o
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from impatience.data import IGNORED
+from impatience.data import IGNORED, pad_labels
+from impatience.lengths import Unit, Vocabulary
 
 Row = dict[str, Any]
 
 
 class Decoys:
-    """Makes decoys of some rows of a batch; which ones, and what they are asked for, depends on the rows alone.
+    """Says what each row of a batch is asked for; which ones are decoys depends on the rows alone.
 
     Args:
         share: Of rows that become decoys.
         reach: Half of them are asked for up to so many times more than another row has.
+        units: What is counted; several take turns, batch by batch.
         seed: Of the choice.
+        vocabulary: Counts.
         eos: Ends a text.
-        special: Ids that are never part of a text.
         encoder_decoder: Whether source and text are two rows; otherwise the prompt stands before the text.
     """
 
     def __init__(
-        self, share: float, reach: float, seed: int, eos: int, special: Iterable[int], encoder_decoder: bool
+        self,
+        share: float,
+        reach: float,
+        units: Sequence[Unit],
+        seed: int,
+        vocabulary: Vocabulary,
+        eos: int,
+        encoder_decoder: bool,
     ) -> None:
-        self.share, self.reach, self.seed, self.eos = share, reach, seed, eos
-        self.special, self.encoder_decoder = frozenset(special), encoder_decoder
+        self.share, self.reach, self.units, self.seed = share, reach, list(units), seed
+        self.vocabulary, self.eos, self.encoder_decoder = vocabulary, eos, encoder_decoder
 
-    def __call__(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the rows with three more entries.
+    @property
+    def needed(self) -> bool:
+        """Whether any row is asked for anything but its own length in tokens."""
+        return bool(self.share) or self.units != [Unit.TOKENS]
+
+    def __call__(self, rows: Sequence[Row]) -> tuple[Unit, list[Row]]:
+        """Return the unit of the batch, and the rows with three more entries.
 
         ``asked`` is the target; ``learnt`` are the labels that count in the loss; ``open`` tells that EOS is not due
         where they end. ``labels`` still says what is written.
         """
         chance = random.Random(f"{self.seed} {' '.join(row['id'] for row in rows)}")
-        return [self._ask(row, self._goal(rows, row, chance)) for row in rows]
+        unit = chance.choice(self.units)
+        labels = pad_labels([row["labels"] for row in rows])
+        counts = self.vocabulary.progress(labels.clamp(min=0), labels != IGNORED, unit).int().tolist()
+        own = [max(1, steps[-1]) for steps in counts]
+        goals = [self._goal(length, own, chance) for length in own]
+        return unit, [self._ask(*one) for one in zip(rows, counts, own, goals, strict=True)]
 
-    def _goal(self, rows: Sequence[Row], row: Row, chance: random.Random) -> int:
+    def _goal(self, length: int, lengths: Sequence[int], chance: random.Random) -> int:
         if chance.random() >= self.share:
-            return int(row["target_tokens"])
+            return length
         further = self.reach ** chance.random() if chance.random() < 0.5 else 1.0
-        return round(chance.choice(rows)["target_tokens"] * further)
+        return round(chance.choice(lengths) * further)
 
-    def _ask(self, row: Row, goal: int) -> Row:
-        inputs, labels, own = row["input_ids"], row["labels"], row["target_tokens"]
+    def _ask(self, row: Row, steps: Sequence[int], own: int, goal: int) -> Row:
+        inputs, labels = row["input_ids"], row["labels"]
+        if goal < own:  # cut after the last token that still fits, for a word may have several
+            last = max((column for column in range(len(labels)) if 0 < steps[column] <= goal), default=None)
+            goal = own if last is None else steps[last]
         if goal == own:
             return {**row, "asked": goal, "learnt": labels, "open": False}
         if goal < own:
-            counted = [column for column, label in enumerate(labels) if label != IGNORED and label not in self.special]
-            labels = [*labels[: counted[goal - 1] + 1], self.eos]
+            assert last is not None
+            labels = [*labels[: last + 1], self.eos]
             inputs = inputs if self.encoder_decoder else [*inputs[: len(labels) - 1], self.eos]
         end = max(column for column, label in enumerate(labels) if label == self.eos)
         learnt = [label if column == end else IGNORED for column, label in enumerate(labels)]

@@ -115,7 +115,7 @@ class LengthControlled(nn.Module):
             attention_mask: (B, T) 0 on padding.
             labels: (B, T) what is to be written, -100 elsewhere. Unless they are passed, it gives the target and, on
                 decoder-only models, the place where the prompt ends.
-            target_tokens: Target of each row, in tokens; a (B,) tensor is taken as it is. One unit may be given.
+            target_tokens: Target of each row, in tokens. One unit may be given; a (B,) tensor is taken as it is.
             target_words: Target in words.
             target_characters: Target in characters.
             target_sentences: Target in sentences.
@@ -133,9 +133,9 @@ class LengthControlled(nn.Module):
         if self.steering.attached:
             if ids is None:
                 raise SourceError("Pass input_ids, and labels or decoder_input_ids: progress is counted on ids.")
-            target = target_tokens
-            if not isinstance(target_tokens, Tensor):
-                target = Target.parse(ids.shape[0], target_tokens, target_words, target_characters, target_sentences)
+            asked = (target_tokens, target_words, target_characters, target_sentences)
+            ready = [(unit, goal) for unit, goal in zip(Unit, asked, strict=True) if isinstance(goal, Tensor)]
+            target = ready[0] if ready else Target.parse(ids.shape[0], *asked)
             course = self.steering.course(ids, target, attention_mask, labels, prompt_lengths)
             self.steering.steer(course, ids, ids.shape[1], noisy=self.training)
         try:

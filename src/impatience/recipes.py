@@ -89,6 +89,9 @@ class TrainPart:
     decoys_reach: float = option(
         1.0, "half of the decoys are asked for up to so many times more than another row has, e.g. 20"
     )
+    units: tuple[Literal["tokens", "words", "characters", "sentences"], ...] = option(
+        ("tokens",), "what targets are counted in; several take turns, batch by batch"
+    )
     strength_from: float | None = option(
         None, "the signal starts at this multiple of its strength and goes to 1 over `strength_steps`"
     )
@@ -147,6 +150,8 @@ class Recipe:
                 raise OptionError(f"train.{name}={value}: give a number above 0.")
         if not 0 <= train.decoys < 1:
             raise OptionError(f"train.decoys={train.decoys}: give a share from 0 to below 1.")
+        if not train.units:
+            raise OptionError("train.units is empty: name at least one unit.")
         if not train.decoys_reach >= 1:
             raise OptionError(f"train.decoys_reach={train.decoys_reach}: give a factor of at least 1.")
         for name in ("warmup_steps", "strength_steps", "sample", "weight_decay", "eos_weight"):

@@ -123,14 +123,14 @@ class Steering(nn.Module):
     def course(
         self,
         ids: Tensor,
-        target: Target | Tensor | None,
+        target: Target | tuple[Unit, Tensor] | None,
         attention_mask: Tensor | None,
         labels: Tensor | None,
         prompt_lengths: Any,
     ) -> Course:
         """Work out where a batch is going: its targets, or those of its labels, and where writing begins.
 
-        A target that is a tensor is taken for tokens as it is, so that nothing waits for the GPU.
+        A unit and a (B,) tensor are taken as they are, so that nothing waits for the GPU.
 
         Raises:
             TargetError: If there are neither targets nor labels.
@@ -148,8 +148,8 @@ class Steering(nn.Module):
             start = (labels != -100).long().argmax(1)
         else:
             raise SourceError("Pass labels or prompt_lengths, so that it is known where the prompt ends.")
-        if isinstance(target, Tensor):
-            return Course(target, Unit.TOKENS, start)
+        if isinstance(target, tuple):
+            return Course(target[1], target[0], start)
         if target is not None:
             return Course(torch.tensor(target.values, device=device), target.unit, start)
         assert labels is not None

@@ -25,6 +25,7 @@ from impatience.errors import OptionError, RunError
 from impatience.families import unwrap
 from impatience.generation import eos_ids
 from impatience.graphs import StepGraphs
+from impatience.lengths import Unit
 from impatience.model import LengthControlled
 from impatience.recipes import Recipe, TrainPart
 from impatience.runs import Run
@@ -56,9 +57,10 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         self.decoys = Decoys(
             recipe.train.decoys,
             recipe.train.decoys_reach,
+            [Unit(unit) for unit in recipe.train.units],
             recipe.train.seed,
+            model.vocabulary,
             model.tokenizer.eos_token_id,
-            model.vocabulary.special_ids,
             self.encoder_decoder,
         )
         self.optimizer: Any
@@ -78,11 +80,12 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
     def _collate(self, rows: list[Row]) -> dict[str, Any]:
         """Make a batch; ``tokens`` counts what is no padding, ``first`` is a column before which nothing is written.
 
-        Where there are decoys, ``labels`` are those that count in the loss, ``written`` says what is written,
-        ``target_tokens`` what was asked for, and ``open`` in which rows EOS is not due at the end.
+        Where there are decoys or several units, ``labels`` are those that count in the loss, ``written`` says what is
+        written, ``target_…`` what was asked for, and ``open`` in which rows EOS is not due at the end.
         """
-        decoyed = bool(self.decoys.share and rows[0].get("trains"))
-        rows = self.decoys(rows) if decoyed else rows
+        unit, decoyed = Unit.TOKENS, self.decoys.needed and bool(rows[0].get("trains"))
+        if decoyed:
+            unit, rows = self.decoys(rows)
         batch: dict[str, Any] = collate(rows, self.pad_id, self.encoder_decoder)
         if decoyed:
             batch["written"] = batch["labels"]
@@ -94,7 +97,7 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
             batch = {name: pad_to_multiple(tensor, SHAPE_STEP, fillers[name]) for name, tensor in batch.items()}
             first = max(1, first // SHAPE_STEP * SHAPE_STEP) if first else 0
         if decoyed:
-            batch["target_tokens"] = torch.tensor([row["asked"] for row in rows])
+            batch[f"target_{unit}"] = torch.tensor([row["asked"] for row in rows])
             batch["open"] = torch.tensor([row["open"] for row in rows])
         return {**batch, "tokens": tokens, "first": first}
 
