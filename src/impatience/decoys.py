@@ -51,7 +51,7 @@ class Decoys:
         if chance.random() >= self.share:
             return int(row["target_tokens"])
         further = self.reach ** chance.random() if chance.random() < 0.5 else 1.0
-        return round(chance.choice(rows)["target_tokens"] * further)
+        return round(int(chance.choice(rows)["target_tokens"]) * further)
 
     def _ask(self, row: Row, goal: int) -> Row:
         inputs, labels, own = row["input_ids"], row["labels"], row["target_tokens"]

@@ -147,7 +147,7 @@ class Recipe:
                 raise OptionError(f"train.{name}={value}: give a number above 0.")
         if not 0 <= train.decoys < 1:
             raise OptionError(f"train.decoys={train.decoys}: give a share from 0 to below 1.")
-        if not train.decoys_reach >= 1:
+        if not 1 <= train.decoys_reach < math.inf:
             raise OptionError(f"train.decoys_reach={train.decoys_reach}: give a factor of at least 1.")
         for name in ("warmup_steps", "strength_steps", "sample", "weight_decay", "eos_weight"):
             if not getattr(train, name) >= 0:
