@@ -132,10 +132,7 @@ def main() -> None:
         f"{key}: {v['mae']:.2f}/{v['exact']:.0%}/{v['finished']:.0%}/{v['looping']:.0%}"
         for key, v in result["asked"].items()
     )
-    print(
-        f"{name}  loss {result['words_loss']}  {result['train_seconds']}+{result['seconds'] - result['train_seconds']} s  {table}",
-        flush=True,
-    )
+    print(f"{name}  loss {result['words_loss']}  {result['seconds']} s  {table}", flush=True)
 
 
 def honest(rows: list[Any]) -> tuple[Unit, list[Any]]:

@@ -82,7 +82,10 @@ def test_the_last_steps_of_glide_look_the_same_at_every_target() -> None:
     assert torch.equal(ends[0], ends[2])
 
 
-@pytest.mark.parametrize(("options", "message"), [({"landing": 0.5}, "landing=0.5"), ({"share": 1.0}, "share=1.0")])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"landing": 0.5}, "landing=0.5"), ({"landing": math.inf}, "landing=inf"), ({"share": 1.0}, "share=1.0")],
+)
 def test_glide_refuses_a_clock_that_cannot_run(options: dict[str, float], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         METHODS["glide"].from_options(**options)

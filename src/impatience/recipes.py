@@ -152,7 +152,7 @@ class Recipe:
             raise OptionError(f"train.decoys={train.decoys}: give a share from 0 to below 1.")
         if not train.units:
             raise OptionError("train.units is empty: name at least one unit.")
-        if not train.decoys_reach >= 1:
+        if not 1 <= train.decoys_reach < math.inf:
             raise OptionError(f"train.decoys_reach={train.decoys_reach}: give a factor of at least 1.")
         for name in ("warmup_steps", "strength_steps", "sample", "weight_decay", "eos_weight"):
             if not getattr(train, name) >= 0:
