@@ -70,7 +70,7 @@ def main() -> None:
     both, pad = model.family.encoder_decoder, int(model.generation_config.pad_token_id or 0)
     eos = model.tokenizer.eos_token_id
     units = [Unit(unit) for unit in wanted["units"]]
-    decoys = Decoys(wanted["decoys"], wanted["reach"], units, wanted["seed"], model.vocabulary, eos, both)
+    decoys = Decoys(wanted["decoys"], wanted["reach"], units, wanted["seed"], model.vocabulary, [eos], both)
     model.to(device)
     own = {id(weight) for weight in model.steering.parameters()}
     groups = [{"params": [w for w in model.parameters() if w.requires_grad and id(w) not in own], "lr": wanted["lr"]}]

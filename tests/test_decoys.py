@@ -25,7 +25,7 @@ PLAIN = Vocabulary(100, [EOS, START])
 
 
 def decoys(share: float = 0.9, reach: float = 1.0, seed: int = 0, **changes: Any) -> Decoys:
-    settings: Any = {"units": [Unit.TOKENS], "vocabulary": PLAIN, "eos": EOS, "encoder_decoder": False, **changes}
+    settings: Any = {"units": [Unit.TOKENS], "vocabulary": PLAIN, "eos": [EOS], "encoder_decoder": False, **changes}
     return Decoys(share, reach, seed=seed, **settings)
 
 
@@ -74,7 +74,7 @@ def test_other_units_are_counted_on_the_text_and_cut_between_words(unit: Unit) -
     encoder = Encoder(tokenizer, True, "summarize", 64)
     texts = [" ".join(CORPUS[n : n + 1 + n % 3]) for n in range(20)]
     rows = [encoder(Example(str(n), "a source", text)) for n, text in enumerate(texts)]
-    eos = tokenizer.eos_token_id
+    eos = [tokenizer.eos_token_id]
     found, made = decoys(0.0, units=[unit], vocabulary=vocabulary, eos=eos, encoder_decoder=True)(rows)
     assert found is unit
     if unit is not Unit.SENTENCES:  # the splitter knows more of sentences than a table of tokens

@@ -30,7 +30,7 @@ class Decoys:
         units: What is counted; several take turns, batch by batch.
         seed: Of the choice.
         vocabulary: Counts.
-        eos: Ends a text.
+        eos: Ids that end a text.
         encoder_decoder: Whether source and text are two rows; otherwise the prompt stands before the text.
     """
 
@@ -41,7 +41,7 @@ class Decoys:
         units: Sequence[Unit],
         seed: int,
         vocabulary: Vocabulary,
-        eos: int,
+        eos: Sequence[int],
         encoder_decoder: bool,
     ) -> None:
         self.share, self.reach, self.units, self.seed = share, reach, list(units), seed
@@ -79,11 +79,12 @@ class Decoys:
             goal = own if last is None else steps[last]
         if goal == own:
             return {**row, "asked": goal, "learnt": labels, "open": False}
+        end = max(column for column, label in enumerate(labels) if label in self.eos)
         if goal < own:
             assert last is not None
-            labels = [*labels[: last + 1], self.eos]
-            inputs = inputs if self.encoder_decoder else [*inputs[: len(labels) - 1], self.eos]
-        end = max(column for column, label in enumerate(labels) if label == self.eos)
+            labels = [*labels[: last + 1], labels[end]]
+            inputs = inputs if self.encoder_decoder else [*inputs[: last + 1], labels[-1]]
+            end = last + 1
         learnt = [label if column == end else IGNORED for column, label in enumerate(labels)]
         asked = {"asked": goal, "learnt": learnt, "open": goal > own}
         return {**row, "input_ids": inputs, "labels": labels, **asked}

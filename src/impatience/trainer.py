@@ -60,7 +60,7 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
             [Unit(unit) for unit in recipe.train.units],
             recipe.train.seed,
             model.vocabulary,
-            model.tokenizer.eos_token_id,
+            self.eos,
             self.encoder_decoder,
         )
         self.optimizer: Any
