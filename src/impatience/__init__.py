@@ -12,22 +12,36 @@ from typing import TYPE_CHECKING, Any
 from impatience.version import __version__
 
 if TYPE_CHECKING:
+    from impatience.asks import Ask, Piece, Result
     from impatience.generation import LengthReport
     from impatience.lengths import Unit
     from impatience.model import LengthControlled, attach
-    from impatience.writer import Result, Writer, load
+    from impatience.writer import Writer, load
 
 
 _HOME = {
+    "Ask": "impatience.asks",
+    "Piece": "impatience.asks",
     "attach": "impatience.model",
     "LengthControlled": "impatience.model",
     "LengthReport": "impatience.generation",
-    "Result": "impatience.writer",
+    "Result": "impatience.asks",
     "Unit": "impatience.lengths",
     "Writer": "impatience.writer",
     "load": "impatience.writer",
 }
-__all__ = ["LengthControlled", "LengthReport", "Result", "Unit", "Writer", "__version__", "attach", "load"]
+__all__ = [
+    "Ask",
+    "LengthControlled",
+    "LengthReport",
+    "Piece",
+    "Result",
+    "Unit",
+    "Writer",
+    "__version__",
+    "attach",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,55 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
 
-from impatience.data import Encoder, Example
-from impatience.errors import ImpatienceError, ModelFilesError, SourceError
-from impatience.generation import Landed
-from impatience.lengths import Unit, decode
+from impatience import toy
+from impatience.asks import Ask, Piece, Result
+from impatience.batching import BUDGET, Load, batches
+from impatience.data import Example
+from impatience.errors import ImpatienceError, ModelFilesError, TargetError
+from impatience.families import unwrap
+from impatience.landing import Landing
+from impatience.lengths import Unit
+from impatience.long_texts import condense, fits
 from impatience.model import LengthControlled, attach
+from impatience.prompts import Prompts
+from impatience.protocols import Request
 from impatience.sources import DEFAULT_MODEL, resolve
 from impatience.storage import PROMPT, is_length_controlled, load_base, load_prompt
+from impatience.strategies import Pen
+from impatience.streaming import Feed, Gone, stream
 
-
-@dataclass(frozen=True)
-class Result:
-    """A text and how it ended.
-
-    Attributes:
-        text: What was written.
-        length: How long it is, in the unit asked for.
-        target: How long it was asked to be.
-        unit: What is counted.
-        landed: "natural", "forced" or "missed"; see ``LengthReport``.
-        eos_probability: What the model itself gave EOS where the text stops.
-    """
-
-    text: str
-    length: int
-    target: int
-    unit: Unit
-    landed: Landed
-    eos_probability: float
+__all__ = ["DEFAULT_MODEL", "Ask", "Piece", "Result", "Writer", "load", "open_model"]
 
 
 class Writer:
-    """Writes summaries of the lengths asked for with one model.
+    """Writes texts of the lengths asked for with one model, one batch at a time whoever asks.
 
     Args:
         model: A model that writes to length, with its tokenizer.
         prompt: How sources were put to it in training: template, prefix and max_source_tokens; None for a model that
-            was not trained by a recipe, which is asked for a summary in words.
+            was not trained by a recipe, which is asked in words if it takes chats.
     """
 
-    def __init__(self, model: LengthControlled, prompt: dict[str, Any] | None = None) -> None:
-        model.vocabulary.require_tokenizer(Unit.WORDS)
-        self.model, self.tokenizer = model, model.tokenizer
-        self.encoder = Encoder(self.tokenizer, model.family.encoder_decoder, **prompt) if prompt else None
+    def __init__(self, model: LengthControlled, prompt: Mapping[str, Any] | None = None) -> None:
+        self.model, self.prompts = model, Prompts(model, prompt)
+        self.tokenizer = self.prompts.tokenizer
+        self.pen = Pen(model, self.prompts.encoder())
+        self._lock = Lock()  # a model follows one course at a time
 
     def write(
         self,
@@ -61,50 +55,137 @@ class Writer:
         sentences: int | None = None,
         tokens: int | None = None,
         landing: str = "natural",
+        task: str | None = None,
         **kwargs: Any,
     ) -> Result:
-        """Write a summary of a text.
+        """Write a text of some length from another, by default a summary.
 
         Args:
             text: The source.
-            words: How long the summary must be, in words. One unit must be given.
+            words: How long the new text must be, in words. One unit must be given.
             characters: The same in characters.
             sentences: The same in sentences.
             tokens: The same in the model's tokens.
             landing: ``"natural"``, ``"exact"`` or ``"at_most"``.
+            task: ``"summarize"``, ``"rewrite"``, ``"title"``, ``"question"`` or ``"chat"``; None is what the model was
+                trained for, and a summary where nobody knows.
             **kwargs: What else ``generate`` takes, e.g. ``do_sample=True``.
         """
-        if not text.strip():
-            raise SourceError("The text to summarise is empty.")
-        inputs = self._inputs(text, {"words": words, "characters": characters, "sentences": sentences})
-        with torch.inference_mode():
-            output, (report,) = self.model.generate(
-                **inputs,
-                target_tokens=tokens,
-                target_words=words,
-                target_characters=characters,
-                target_sentences=sentences,
-                landing=landing,
-                return_report=True,
-                **kwargs,
-            )
-        written = output[0, 0 if self.model.family.encoder_decoder else inputs["input_ids"].shape[1] :]
-        return Result(decode(self.tokenizer, written.tolist()), **vars(report))
+        asked = zip(Unit, (tokens, words, characters, sentences), strict=True)
+        given = {unit: value for unit, value in asked if value is not None}
+        if len(given) != 1:
+            names = " and ".join(given) or "no length"
+            raise TargetError(f"Got {names}: give one of words, characters, sentences and tokens.")
+        ((unit, target),) = given.items()
+        return self.write_many([Ask("", text, target, unit, Landing.parse(landing), task)], **kwargs)[0]
 
-    def _inputs(self, text: str, asked: dict[str, int | None]) -> Any:
-        """Tokenize the source: as in training, else as it is, or in a request for a model that takes chats."""
-        if self.encoder is not None:
-            ids = torch.tensor([self.encoder.reads(Example("text", text, ""))], device=self.model.device)
-            return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        if self.model.family.encoder_decoder or not self.tokenizer.chat_template:
-            inputs = self.tokenizer(text, return_tensors="pt")
-        else:
-            length = "".join(f" in {value} {unit}" for unit, value in asked.items() if value)
-            message = {"role": "user", "content": f"Summarize the following text{length}.\n\n{text.strip()}"}
-            inputs = self.tokenizer.apply_chat_template(
-                [message], add_generation_prompt=True, return_tensors="pt", return_dict=True
+    def write_many(self, asks: Sequence[Ask], *, budget: int = BUDGET, **kwargs: Any) -> list[Result]:
+        """Write many texts, those of about the same length together.
+
+        Args:
+            asks: What to write; units, landings and tasks may differ.
+            budget: The most tokens of a batch, rows × (source + output).
+            **kwargs: What else ``generate`` takes.
+
+        Returns:
+            A result for each ask, in their order.
+        """
+        results: dict[int, Result] = {}
+        for written in self.as_written(asks, budget=budget, **kwargs):
+            results.update(written)
+        return [results[position] for position in range(len(asks))]
+
+    def as_written(self, asks: Sequence[Ask], *, budget: int = BUDGET, **kwargs: Any) -> Iterator[dict[int, Result]]:
+        """Write many texts, and give each batch away as soon as it is written.
+
+        Args:
+            asks: What to write. All of them are checked before the first is written.
+            budget: The most tokens of a batch.
+            **kwargs: What else ``generate`` takes.
+
+        Yields:
+            Results by their position in ``asks``; sources that the model cannot read at once come last, one by one.
+        """
+        rows = [self.check(ask) for ask in asks]
+        short = [position for position, ids in enumerate(rows) if fits(asks[position], self.prompts, len(ids))]
+        loads = [self._load(asks[position], len(rows[position])) for position in short]
+        for batch in batches(loads, budget):
+            places = [short[place] for place in batch]
+            results = self._write([asks[n] for n in places], [rows[n] for n in places], kwargs)
+            yield dict(zip(places, results, strict=True))
+        for position in sorted(set(range(len(asks))) - set(short)):
+            yield {position: self._write_long(asks[position], kwargs, budget)}
+
+    def stream(self, ask: Ask, **kwargs: Any) -> Iterator[Piece | Result]:
+        """Write a text and yield its pieces as they are written, then the result.
+
+        The text of the result counts: with ``at_most`` the end of what was shown may be taken back, and the result
+        says how much. A model that searches with beams shows its text in one piece. Whoever does not want to wait for
+        the end may close the iterator; the model stops at its next step.
+
+        Args:
+            ask: What to write.
+            **kwargs: What else ``generate`` takes.
+        """
+        self.check(ask)
+        feed = Feed(ask, self.model.vocabulary)
+        return stream(feed, lambda: self._feed(feed, kwargs))
+
+    def check(self, ask: Ask) -> list[int]:
+        """Return what the model reads of a source, all of it, if the model can write what is asked for.
+
+        Raises:
+            SourceError: If the task needs a source of another form.
+            TargetError: If the model has no room for a text of that length.
+        """
+        ids = self.prompts.reads(ask)
+        self.prompts.check(ask, min(len(ids), self.prompts.limit(self.prompts.output(ask, len(ids)))))
+        return ids
+
+    def _load(self, ask: Ask, source: int) -> Load:
+        return Load(ask.unit, ask.landing, source, self.prompts.output(ask, source))
+
+    def _write(self, asks: Sequence[Ask], rows: list[list[int]], options: Mapping[str, Any]) -> list[Result]:
+        """Write one batch: asks of one unit and landing, whose sources the model can read."""
+        requests = [Request(ask.id, Example(ask.id, ask.text, ""), ask.target, ask.unit) for ask in asks]
+        with self._lock:
+            drafts = self.pen.steered(requests, asks[0].landing, inputs=self.pen.pad(rows), **options)
+        return [
+            Result(
+                draft.text, draft.length, ask.target, ask.unit, draft.landed, draft.eos_probability or 0.0, id=ask.id
             )
-        return inputs.to(self.model.device)
+            for ask, draft in zip(asks, drafts, strict=True)
+        ]
+
+    def _write_long(self, ask: Ask, options: Mapping[str, Any], budget: int, feed: Feed | None = None) -> Result:
+        """Write from a source of any length."""
+        quiet = {**options, **feed.options(pieces=False)} if feed else options
+
+        def write(parts: Sequence[Ask]) -> list[Result]:
+            return self.write_many(parts, budget=budget, **quiet)
+
+        condensed = condense(ask, self.prompts, write, *([feed.tell] if feed else []))
+        own = {**options, **feed.options(pieces=self._in_order(options))} if feed else options
+        (result,) = self._write([condensed.ask], [self.prompts.reads(condensed.ask)], own)
+        return replace(result, parts=condensed.parts, note=condensed.note)
+
+    def _feed(self, feed: Feed, options: Mapping[str, Any]) -> Result:
+        """Write what a stream asks for, and end it with the text that counts."""
+        result = self._write_long(feed.ask, options, BUDGET, feed)
+        if feed.gone.is_set():
+            raise Gone
+        if result.text.startswith(feed.shown):
+            if rest := result.text[len(feed.shown) :]:
+                feed.queue.put(Piece(rest, result.length, result.target, result.unit))
+            return result
+        same = next((n for n, (a, b) in enumerate(zip(feed.shown, result.text, strict=False)) if a != b), None)
+        kept = min(len(feed.shown), len(result.text)) if same is None else same
+        return replace(result, taken_back=len(feed.shown) - kept)
+
+    def _in_order(self, options: Mapping[str, Any]) -> bool:
+        """Tell whether tokens are written in the order they are read: not where beams are searched."""
+        own = unwrap(self.model.base_model).generation_config.num_beams
+        return int(options.get("num_beams") or own or 1) == 1
 
 
 def load(name: str | Path | None = None, *, quiet: bool = False) -> Writer:
@@ -122,7 +203,7 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
     """Load a model, on the GPU if there is one.
 
     Args:
-        name: A model folder, the folder of a training run, or a packaged or hub name.
+        name: A model folder, the folder of a training run, a packaged or hub name, or the name of an untrained toy.
         quiet: Show no progress.
 
     Returns:
@@ -131,6 +212,9 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
     Raises:
         ModelFilesError: If there is no such model, or the run has not been trained to its end.
     """
+    if name in toy.NAMES:
+        base, tokenizer = toy.build(str(name))
+        return attach(base, "none", tokenizer=tokenizer).eval(), {}
     source = resolve(name, quiet=quiet)
     if (Path(source) / "run.json").is_file():
         if not (Path(source) / "model" / PROMPT).is_file():
@@ -139,14 +223,9 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
             )
         source = str(Path(source) / "model")
     options: dict[str, Any] = {} if torch.cuda.is_available() else {"dtype": torch.float32}
-    prompt: dict[str, Any] = {}
     try:
-        if is_length_controlled(source):
-            prompt = load_prompt(source)
-            model = LengthControlled.from_pretrained(source, **options)
-        else:
-            base, tokenizer = load_base(source, **options)
-            model = attach(base, "none", tokenizer=tokenizer)
+        with _without_bars():
+            model, prompt = _opened(source, options)
     except ImpatienceError:
         raise
     except (OSError, ValueError) as error:
@@ -156,3 +235,24 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
             f"lists, or one on the hub, which must be within reach."
         ) from error
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), prompt
+
+
+def _opened(source: str, options: dict[str, Any]) -> tuple[LengthControlled, dict[str, Any]]:
+    if is_length_controlled(source):
+        return LengthControlled.from_pretrained(source, **options), load_prompt(source)
+    base, tokenizer = load_base(source, **options)
+    return attach(base, "none", tokenizer=tokenizer), {}
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep the libraries' own progress bars off the terminal."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

@@ -1,11 +1,13 @@
 """Data sets, one file each; the file name is the set's name."""
 
 from impatience.data._encoding import IGNORED, Encoder, collate, pad_labels, pad_prompts
+from impatience.data._templates import TASKS
 from impatience.data.base import DATASETS, Dataset, Example, Spec, checksum, load
 
 __all__ = [
     "DATASETS",
     "IGNORED",
+    "TASKS",
     "Dataset",
     "Encoder",
     "Example",

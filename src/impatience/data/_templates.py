@@ -57,5 +57,9 @@ TEMPLATES: dict[str, Template] = {
         "Write the question to which the answer below is found in the context.",
         (_ANSWER_AND_CONTEXT, "answer: … context: …"),
     ),
+    "rewrite": Template("a text is written anew", "Rewrite the text below."),
+    "title": Template("a text is given a title", "Write a title for the text below."),
     "chat": Template("the source is a message to the model as it stands"),
 }
+TASKS = tuple(TEMPLATES)
+"""What a writer can be asked to do; the names of the templates."""

@@ -72,15 +72,23 @@ class Pen:
         # A language token that the model is made to begin with is written, but is no part of the text.
         self.extra = int(self._inner.generation_config.forced_bos_token_id is not None)
 
-    def steered(self, requests: Sequence[Request], landing: str = "natural", **options: Any) -> list[Draft]:
+    def steered(
+        self,
+        requests: Sequence[Request],
+        landing: str = "natural",
+        *,
+        inputs: dict[str, Tensor] | None = None,
+        **options: Any,
+    ) -> list[Draft]:
         """Write with the signal.
 
         Args:
             requests: What to write; all in one unit.
             landing: Who decides where the texts end.
+            inputs: What the model reads instead of the sources.
             **options: What else ``generate`` takes.
         """
-        target, inputs, options = self._target(requests), self.inputs(requests), self.settings | options
+        target, inputs, options = self._target(requests), inputs or self.inputs(requests), self.settings | options
         budgets = self._budgets(target, Landing.parse(landing), self.room(inputs), options)
         asked: Any = {**inputs, f"target_{target.unit}": list(target.values), "landing": landing}
 

@@ -1,0 +1,107 @@
+"""What a writer is asked for, and what comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from impatience.data import TASKS
+from impatience.errors import OptionError, SourceError, TargetError
+from impatience.generation import Landed
+from impatience.landing import Landing
+from impatience.lengths import Unit
+from impatience.registry import nearest
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A text to write from, and how long the new one must be.
+
+    Attributes:
+        id: What the ask is called; it is in the result again.
+        text: The source.
+        target: How long the new text must be: a whole number of at least 1.
+        unit: What is counted.
+        landing: Who decides where the text ends.
+        task: What is done with the source, a name in ``TASKS``; None is what the model was trained for, and a summary
+            where nobody knows.
+
+    Raises:
+        SourceError: If the source is empty.
+        TargetError: If the target is not a whole number of at least 1.
+        OptionError: If there is no such unit, landing or task.
+    """
+
+    id: str
+    text: str
+    target: int
+    unit: Unit = Unit.WORDS
+    landing: Landing = Landing.NATURAL
+    task: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str) or not self.text.strip():
+            raise SourceError("The text to write from is empty.")
+        if isinstance(self.target, bool) or not isinstance(self.target, int) or self.target < 1:
+            raise TargetError(f"A length of {self.target!r}: give a whole number of at least 1.")
+        if self.unit not in list(Unit):
+            raise OptionError(f"unit={self.unit!r}: give one of {', '.join(map(repr, map(str, Unit)))}.")
+        if self.task is not None and self.task not in TASKS:
+            raise OptionError(
+                f"There is no task {self.task!r}.{nearest(str(self.task), list(TASKS))} There are: {', '.join(TASKS)}."
+            )
+        object.__setattr__(self, "unit", Unit(self.unit))
+        object.__setattr__(self, "landing", Landing.parse(self.landing))
+
+
+@dataclass(frozen=True)
+class Result:
+    """A text and how it ended.
+
+    Attributes:
+        text: What was written.
+        length: How long it is, in the unit asked for.
+        target: How long it was asked to be.
+        unit: What is counted.
+        landed: "natural", "forced" or "missed"; see ``LengthReport``.
+        eos_probability: What the model itself gave EOS where the text stops; 0 if it did not end.
+        id: That of the ask.
+        parts: In how many parts the source was read; more than 1 if it was longer than the model reads at once.
+        note: What was done with such a source, in words.
+        taken_back: How many characters at the end of the streamed pieces are not in the text: the landing left them
+            out, or a later token changed how they are written.
+    """
+
+    text: str
+    length: int
+    target: int
+    unit: Unit
+    landed: Landed
+    eos_probability: float
+    id: str = ""
+    parts: int = 1
+    note: str = ""
+    taken_back: int = 0
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a text that is being written.
+
+    Attributes:
+        text: What is new since the piece before.
+        progress: How long the text is so far, in the unit asked for.
+        target: How long it is to be.
+        unit: What is counted.
+        stage: What is being done before anything is written, e.g. reading the parts of a long source.
+    """
+
+    text: str
+    progress: int
+    target: int
+    unit: Unit
+    stage: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """The share of the text that is written, at most 1."""
+        return min(1.0, self.progress / self.target)
