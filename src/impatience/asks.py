@@ -8,7 +8,7 @@ from impatience.data import TASKS
 from impatience.errors import OptionError, SourceError, TargetError
 from impatience.generation import Landed
 from impatience.landing import Landing
-from impatience.lengths import Unit
+from impatience.lengths import Unit, measure
 from impatience.registry import nearest
 
 
@@ -41,6 +41,12 @@ class Ask:
     def __post_init__(self) -> None:
         if not isinstance(self.text, str) or not self.text.strip():
             raise SourceError("The text to write from is empty.")
+        try:
+            f"{self.id}{self.text}".encode()
+        except UnicodeEncodeError as error:
+            raise SourceError(
+                f"The text has half a character (a lone surrogate, {error.object[error.start]!r}), so it is no text."
+            ) from None
         if isinstance(self.target, bool) or not isinstance(self.target, int) or self.target < 1:
             raise TargetError(f"A length of {self.target!r}: give a whole number of at least 1.")
         if self.unit not in list(Unit):
@@ -105,3 +111,10 @@ class Piece:
     def ratio(self) -> float:
         """The share of the text that is written, at most 1."""
         return min(1.0, self.progress / self.target)
+
+
+def ratio_target(text: str, ratio: float) -> tuple[int, Unit]:
+    """Return a share of a text's length: in words, or in characters where words are not set apart by spaces."""
+    words, characters = measure(text, Unit.WORDS), measure(text, Unit.CHARACTERS)
+    unit = Unit.WORDS if characters <= 20 * words else Unit.CHARACTERS
+    return max(1, round(ratio * (words if unit is Unit.WORDS else characters))), unit

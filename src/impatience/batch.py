@@ -1,0 +1,293 @@
+"""Rows in, texts out, for any number of rows: ``impatience batch``.
+
+Every batch of texts is on the disk before the next is begun, and what is there is never written again. So a job that
+was killed loses one batch at most, and the same command goes on with it. Beside OUT.jsonl lie OUT.rejects.jsonl, with
+the rows that cannot be used and why, and OUT.job.json, which says what the job is: another input or another length is
+refused, for the texts of two jobs would be mixed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from impatience.asks import Ask, Result, ratio_target
+from impatience.batching import BUDGET
+from impatience.data import file_checksum, read_rows
+from impatience.errors import DataError, ImpatienceError, RunError
+from impatience.landing import Landing
+from impatience.lengths import Unit
+from impatience.writer import Writer
+
+WINDOW = 512
+"""Rows that are looked at together to find those of about the same length."""
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What holds for rows that say nothing else.
+
+    Attributes:
+        unit: What their target is counted in.
+        target: How long their texts are to be; None if every row says so itself.
+        ratio: The same as a share of their source's length.
+        landing: Who decides where they end.
+        task: What is done with their sources.
+    """
+
+    unit: Unit = Unit.WORDS
+    target: int | None = None
+    ratio: float | None = None
+    landing: Landing = Landing.NATURAL
+    task: str | None = None
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How far a job is.
+
+    Attributes:
+        written: Texts that are there.
+        rejected: Rows that cannot be used.
+        found: Texts of these that were there before.
+    """
+
+    written: int
+    rejected: int
+    found: int
+
+
+Tell = Callable[[int], None]
+
+
+def write(
+    writer: Writer,
+    source: Path,
+    out: Path,
+    defaults: Defaults,
+    *,
+    model: str = "",
+    restart: bool = False,
+    budget: int = BUDGET,
+    tell: Tell = lambda rows: None,  # noqa: ARG005
+) -> Tally:
+    """Write a text for each row of a file that has none yet.
+
+    Args:
+        writer: What writes.
+        source: JSONL, JSON, CSV or Parquet. A row has ``text``, and may have ``id``, one of ``words``, ``characters``,
+            ``sentences`` and ``tokens``, ``landing`` and ``task``.
+        out: A JSONL file; it is made, or gone on with.
+        defaults: For rows that say nothing else.
+        model: What the model is called; a job goes on only with the model it was begun with.
+        restart: Throw away what is there, and begin anew.
+        budget: The most tokens that are written at once, rows × (source + output).
+        tell: Is called with the number of rows that were done with.
+
+    Raises:
+        DataError: If the input cannot be read.
+        RunError: If the output belongs to another job, is in use, or cannot be written.
+    """
+    if source.resolve() == out.resolve():
+        raise RunError(f"{out} is the input: name another file to write to.")
+    with _job(source, out, {"model": model, **vars(defaults)}, restart=restart) as (texts, rejects):
+        done, refused = {str(row["id"]) for row in texts.recover()}, {row["row"] for row in rejects.recover()}
+        found, rejected = len(done), len(refused)
+        tell(found + rejected)
+        for window in _windows(source, defaults):
+            asks, bad = [], []
+            for number, row in window:
+                if number in refused or (isinstance(row, Ask) and row.id in done):
+                    continue
+                if isinstance(row, Ask) and not (reason := _refuses(writer, row)):
+                    asks.append(row)
+                else:
+                    found_bad = row if isinstance(row, _Bad) else _Bad(row.id, reason)
+                    bad.append({"row": number, **vars(found_bad)})
+            rejects.append(bad)
+            rejected += len(bad)
+            tell(len(bad))
+            for results in writer.as_written(asks, budget=budget):
+                texts.append([_row(results[position]) for position in sorted(results)])
+                done.update(result.id for result in results.values())
+                tell(len(results))
+        return Tally(len(done), rejected, found)
+
+
+def _refuses(writer: Writer, ask: Ask) -> str:
+    """Return why the model cannot write what is asked for; nothing if it can."""
+    try:
+        writer.check(ask)
+    except ImpatienceError as error:
+        return str(error)
+    return ""
+
+
+def _row(result: Result) -> dict[str, Any]:
+    row = {**vars(result)}
+    for name in ("taken_back", *(("parts", "note") if result.parts == 1 else ())):
+        del row[name]
+    return {"id": row.pop("id"), **row}
+
+
+@dataclass(frozen=True)
+class _Bad:
+    """A row that cannot be used."""
+
+    id: str | None
+    reason: str
+
+
+def _windows(source: Path, defaults: Defaults) -> Iterator[list[tuple[int, Ask | _Bad]]]:
+    rows = _rows(source, defaults)
+    while window := list(islice(rows, WINDOW)):
+        yield window
+
+
+def _rows(source: Path, defaults: Defaults) -> Iterator[tuple[int, Ask | _Bad]]:
+    """Read rows with their numbers, from 1."""
+    number = 0
+    seen: dict[str, int] = {}
+    malformed: list[DataError] = []
+    for where, row in read_rows(source, malformed.append):
+        while malformed:
+            number += 1
+            yield number, _Bad(None, str(malformed.pop(0)))
+        number += 1
+        name = str(number) if row.get("id") in (None, "") else str(row["id"])
+        if name in seen:
+            yield number, _Bad(name, f"{where}: row {seen[name]} has the id {name!r} already. Give each its own.")
+            continue
+        seen[name] = number
+        try:
+            yield number, _ask(name, row, defaults)
+        except ImpatienceError as error:
+            yield number, _Bad(name, f"{where}: {error}")
+    for last in malformed:
+        number += 1
+        yield number, _Bad(None, str(last))
+
+
+def _ask(name: str, row: Mapping[str, Any], defaults: Defaults) -> Ask:
+    """Read what a row asks for; a CSV has text and nothing everywhere."""
+    given = {key: value for key, value in row.items() if value is not None and value != ""}
+    if "text" not in given:
+        raise DataError(f"It has no 'text'. It has: {', '.join(map(repr, row)) or 'nothing'}.")
+    text = given["text"]
+    units = [unit for unit in Unit if unit in given]
+    if len(units) > 1:
+        raise DataError(f"It has {' and '.join(units)}: a text has one target.")
+    target, unit = defaults.target, defaults.unit
+    if units:
+        unit = units[0]
+        target = int(given[unit]) if str(given[unit]).isdecimal() else given[unit]
+    elif defaults.ratio is not None and isinstance(text, str) and text.strip():
+        target, unit = ratio_target(text, defaults.ratio)
+    if target is None:
+        raise DataError(f"It has no length. Give one of {', '.join(Unit)} in the row, or --words for all rows.")
+    return Ask(name, text, target, unit, given.get("landing", defaults.landing), given.get("task", defaults.task))
+
+
+class _Lines:
+    """A file of JSON lines that only grows."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def recover(self) -> list[dict[str, Any]]:
+        """Return the rows that are there; half a line at the end is cut off.
+
+        Raises:
+            RunError: If another line is damaged.
+        """
+        rows, whole = [], 0
+        with self.file.open("a+b") as file:
+            file.seek(0)
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    break
+                try:
+                    rows.append(json.loads(line))
+                except ValueError:
+                    raise RunError(
+                        f"{self.file}, line {number} is damaged. Remove it, and run the same command again."
+                    ) from None
+                whole += len(line)
+            file.truncate(whole)
+        return rows
+
+    def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add rows, so that they are on the disk when this returns."""
+        if not rows:
+            return
+        with self.file.open("ab", buffering=0) as file:
+            file.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+            os.fsync(file.fileno())
+
+
+@contextmanager
+def _job(source: Path, out: Path, options: Mapping[str, Any], *, restart: bool) -> Iterator[tuple[_Lines, _Lines]]:
+    """Open the files of a job, if they are its own."""
+    stem = out.name.removesuffix(".jsonl")
+    rejects, about = out.with_name(f"{stem}.rejects.jsonl"), out.with_name(f"{stem}.job.json")
+    job = {"format": 1, "sha256": file_checksum(source), "options": dict(options)}
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with about.open("a+", encoding="utf-8") as sidecar:
+            _lock(sidecar, out)
+            sidecar.seek(0)
+            before = sidecar.read()
+            if restart:
+                for file in (out, rejects):
+                    file.unlink(missing_ok=True)
+            elif before.endswith("\n"):
+                _check_same(_read_job(before, about), job, source, out)
+            elif out.exists() and out.stat().st_size:
+                raise RunError(f"{out} is there already, and no job wrote it. Name another file, or use --restart.")
+            if restart or not before.endswith("\n"):
+                sidecar.truncate(0)
+                sidecar.write(json.dumps(job) + "\n")
+                sidecar.flush()
+                os.fsync(sidecar.fileno())
+            yield _Lines(out), _Lines(rejects)
+    except OSError as error:
+        if isinstance(error, ImpatienceError):
+            raise
+        raise RunError(f"{out} cannot be written: {error.strerror or error}.") from error
+
+
+def _read_job(text: str, file: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError):
+        raise RunError(f"{file} is damaged. Begin anew with --restart, or name another output.") from None
+
+
+def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], source: Path, out: Path) -> None:
+    if before.get("sha256") != now["sha256"]:
+        raise RunError(
+            f"{source} is not what {out} was begun with. Name another output, or throw that one away with --restart."
+        )
+    old, new = before.get("options", {}), now["options"]
+    if changed := [name for name in new if new[name] != old.get(name)]:
+        what = ", ".join(f"{name} was {old.get(name)} and is {new[name]}" for name in changed)
+        raise RunError(f"{out} was begun with other options: {what}. Name another output, or use --restart.")
+
+
+def _lock(file: Any, out: Path) -> None:
+    """Let no two processes write to the same output; the lock goes with the process, however it ends."""
+    if sys.platform == "win32":
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise RunError(f"Another process is writing to {out}. Wait for it, or stop it.") from None

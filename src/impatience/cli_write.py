@@ -1,0 +1,276 @@
+"""The commands ``write`` and ``batch``."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from impatience.errors import ImpatienceError, OptionError, SourceError
+
+if TYPE_CHECKING:
+    from impatience.asks import Ask, Result
+
+_LANDED = {
+    "natural": "The model ended there by itself.",
+    "forced": "The landing was forced: the model would not have ended there by itself.",
+    "missed": "It missed the target. Use --exact or --at-most to hold it to the length.",
+}
+_UNITS = {"--words": "words", "--chars": "characters", "--sentences": "sentences", "--tokens": "tokens"}
+
+Words = Annotated[str | None, typer.Option(metavar="N", help="Length in words; several, as in 20,60, give several.")]
+Chars = Annotated[str | None, typer.Option(metavar="N", help="Length in characters.")]
+Sentences = Annotated[str | None, typer.Option(metavar="N", help="Length in sentences.")]
+Tokens = Annotated[str | None, typer.Option(metavar="N", help="Length in the model's tokens.")]
+Ratio = Annotated[str | None, typer.Option(metavar="R", help="Length as a share of the source's, e.g. 0.2.")]
+Natural = Annotated[bool, typer.Option("--natural", help="Let the model end where it will; the default.")]
+Exact = Annotated[bool, typer.Option("--exact", help="Force the text to end exactly at the length.")]
+AtMost = Annotated[bool, typer.Option("--at-most", help="Never go over the length.")]
+Task = Annotated[
+    str | None,
+    typer.Option(help="summarize, rewrite, title, question, or chat: the text is a message. As trained by default."),
+]
+Model = Annotated[str | None, typer.Option(help="A folder or hub name instead of the default model.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the text alone.")]
+
+
+def write(
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Texts, Markdown, HTML or PDF; - or nothing reads standard input.")
+    ] = None,
+    words: Words = None,
+    chars: Chars = None,
+    sentences: Sentences = None,
+    tokens: Tokens = None,
+    ratio: Ratio = None,
+    natural: Natural = False,
+    exact: Exact = False,
+    at_most: AtMost = False,
+    task: Task = None,
+    model: Model = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line, with text and report.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write texts to a length: summaries by default.
+
+    Exit codes: 0 all is written, 1 some files could not be used, 2 nothing could be written.
+    """
+    lengths = _lengths(words, chars, sentences, tokens, ratio)
+    landing = _landing(natural, exact, at_most)
+    asks, failed = _asks(files or ["-"], lengths, landing, task)
+    _still(quiet)
+    from impatience.writer import load
+
+    writer, several = load(model, quiet=quiet), len(asks) > 1
+    for ask in asks:
+        writer.check(ask)
+    first = True
+    for ask, result in _results(writer, asks, live=not (as_json or quiet) and sys.stdout.isatty()):
+        if as_json:
+            typer.echo(json.dumps({"file": ask.id, **_report(result)}, ensure_ascii=False))
+            continue
+        if several and not quiet:
+            typer.echo(f"{'' if first else chr(10)}== {ask.id}, {ask.target} {ask.unit} ==")
+        elif not first:
+            typer.echo("")
+        typer.echo(result.text)
+        first = False
+        if not quiet:
+            typer.echo(_status(result), err=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def batch(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="Rows as JSONL or CSV: text, id, words, …")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The JSONL file to write or go on with.")],
+    words: Annotated[str | None, typer.Option(metavar="N", help="Length in words of rows that name none.")] = None,
+    chars: Chars = None,
+    sentences: Sentences = None,
+    tokens: Tokens = None,
+    ratio: Ratio = None,
+    natural: Natural = False,
+    exact: Exact = False,
+    at_most: AtMost = False,
+    task: Task = None,
+    model: Model = None,
+    budget: Annotated[int, typer.Option(help="Tokens that are written at once: rows × (source + output).")] = 16384,
+    restart: Annotated[bool, typer.Option("--restart", help="Throw away what OUT holds, and begin anew.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Write a text for each row of a file; killed, the same command goes on.
+
+    Exit codes: 0 every row has its text, 1 some are in OUT.rejects.jsonl, 2 the job could not be done.
+    """
+    given = (words, chars, sentences, tokens, ratio)
+    lengths = _lengths(*given) if any(value is not None for value in given) else [(None, None)]
+    if len(lengths) > 1:
+        raise OptionError("batch writes one text for a row: give one length, or a row for each.")
+    if budget < 1:
+        raise OptionError(f"--budget {budget}: give at least 1.")
+    landing = _landing(natural, exact, at_most)
+    if not source.is_file():
+        raise SourceError(f"There is no file {str(source)!r}. Name a JSONL or CSV file.")
+    _still(quiet)
+    from impatience import batch as jobs
+    from impatience.data import TASKS, read_rows
+    from impatience.landing import Landing
+    from impatience.lengths import Unit
+    from impatience.writer import DEFAULT_MODEL, load
+
+    if task is not None and task not in TASKS:
+        raise OptionError(f"--task {task}: there are {', '.join(TASKS)}.")
+    ((unit, value),) = lengths
+    defaults = jobs.Defaults(
+        Unit(unit or "words"),
+        target=None if unit is None else int(value),  # type: ignore[arg-type]
+        ratio=value if unit is None else None,
+        landing=Landing(landing),
+        task=task,
+    )
+    malformed: list[ImpatienceError] = []
+    rows = sum(1 for _ in read_rows(source, malformed.append)) + len(malformed)
+    writer = load(model, quiet=quiet)
+    with _progress(rows, quiet) as tell:
+        tally = jobs.write(
+            writer, source, out, defaults, model=model or DEFAULT_MODEL, restart=restart, budget=budget, tell=tell
+        )
+    if not quiet:
+        before = f", {tally.found:,} of them before" if tally.found else ""
+        typer.echo(f"{out}: {tally.written:,} texts{before}.", err=True)
+    if tally.rejected:
+        typer.echo(
+            f"{tally.rejected:,} rows could not be used; {out.name.removesuffix('.jsonl')}.rejects.jsonl says why.",
+            err=True,
+        )
+        raise typer.Exit(1)
+
+
+def _lengths(*given: str | None) -> list[tuple[str | None, float]]:
+    """Read the lengths asked for: units with numbers, or None with a ratio."""
+    names = [*_UNITS, "--ratio"]
+    asked = {name: value for name, value in zip(names, given, strict=True) if value is not None}
+    if len(asked) != 1:
+        raise OptionError(f"Give the length once, with one of {', '.join(names)}; got {', '.join(asked) or 'none'}.")
+    ((name, text),) = asked.items()
+    found: list[tuple[str | None, float]] = []
+    for part in text.split(","):
+        if name == "--ratio":
+            found.append((None, _ratio(part)))
+        elif part.strip().isdecimal() and int(part) >= 1:
+            found.append((_UNITS[name], int(part)))
+        else:
+            raise OptionError(
+                f"{name} {text}: a length is a whole number of at least 1; several are set apart by commas."
+            )
+    return found
+
+
+def _ratio(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 10:
+        raise OptionError(f"--ratio {text}: give a share of the source's length, above 0 and at most 10, e.g. 0.2.")
+    return value
+
+
+def _landing(natural: bool, exact: bool, at_most: bool) -> str:
+    chosen = [name for name, on in (("natural", natural), ("exact", exact), ("at_most", at_most)) if on]
+    if len(chosen) > 1:
+        raise OptionError(f"{' and '.join('--' + name.replace('_', '-') for name in chosen)}: choose one.")
+    return chosen[0] if chosen else "natural"
+
+
+def _asks(
+    files: Sequence[str], lengths: Sequence[tuple[str | None, float]], landing: str, task: str | None
+) -> tuple[list[Ask], bool]:
+    """Read the files; one that cannot be used is named and left out, unless it is the only one."""
+    from impatience.documents import read
+
+    texts: dict[str, str] = {}
+    failures: list[ImpatienceError] = []
+    for file in dict.fromkeys(files):
+        try:
+            texts[file] = read(file)
+        except ImpatienceError as error:
+            failures.append(error)
+    if not texts and len(failures) == 1:
+        raise failures[0]
+    for failure in failures:
+        typer.echo(f"impatience: {failure}", err=True)
+    if not texts:
+        raise SourceError("None of the files can be used.")
+    from impatience.asks import Ask, ratio_target
+    from impatience.landing import Landing
+    from impatience.lengths import Unit
+
+    asks = []
+    for file, text in texts.items():
+        for unit, value in lengths:
+            target, counted = ratio_target(text, value) if unit is None else (int(value), Unit(unit))
+            asks.append(Ask(file, text, target, counted, Landing(landing), task))
+    return asks, bool(failures)
+
+
+def _results(writer: Any, asks: Sequence[Ask], *, live: bool) -> Iterator[tuple[Ask, Result]]:
+    """Write one after the other on a terminal, where someone watches; else all at once."""
+    if not live:
+        yield from zip(asks, writer.write_many(asks), strict=True)
+        return
+    from rich.console import Console
+
+    from impatience.gauge import watch
+
+    for ask in asks:
+        yield ask, watch(writer.stream(ask), Console())
+
+
+def _report(result: Result) -> dict[str, Any]:
+    return {name: value for name, value in vars(result).items() if name not in ("id", "taken_back")}
+
+
+def _status(result: Result) -> str:
+    unit = result.unit if result.length != 1 else result.unit[:-1]
+    note = f"\n{result.note}" if result.note else ""
+    return f"\n{result.length} {unit} of {result.target} asked for. {_LANDED[result.landed]}{note}"
+
+
+def _still(quiet: bool) -> None:
+    """Keep warnings of this package off the terminal where nothing but the text is wanted."""
+    if quiet:
+        logging.getLogger("impatience").setLevel(logging.ERROR)
+
+
+@contextmanager
+def _progress(rows: int, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Show on a terminal how many rows are done, how fast, and how long it will take."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("writing"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=quiet or not console.is_terminal,
+    )
+    task = bar.add_task("", total=rows, rate="")
+
+    def tell(done: int) -> None:
+        bar.update(task, advance=done)
+        if speed := bar.tasks[0].speed:
+            bar.update(task, rate=f"{speed:.1f} rows/s")
+
+    with bar:
+        yield tell

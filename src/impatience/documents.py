@@ -1,0 +1,112 @@
+"""Texts out of files: plain text, Markdown, HTML, PDF, and standard input."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+import warnings
+from pathlib import Path
+
+from impatience.errors import SourceError
+from impatience.registry import require
+
+_HIDDEN = ("script", "style", "noscript", "template", "svg", "nav", "header", "footer", "aside", "form", "head")
+"""What a page has besides its text."""
+_LINE = ("a", "abbr", "b", "cite", "code", "em", "i", "mark", "q", "s", "small", "span", "strong", "sub", "sup", "u")
+"""Elements inside a line; any other begins a paragraph."""
+
+
+def read(name: str) -> str:
+    """Return the text of a file.
+
+    Args:
+        name: A path; the end of its name says what it is: .html, .htm, .pdf, or anything else for text as it stands.
+            ``"-"`` is standard input.
+
+    Raises:
+        SourceError: If there is no such file, or no text in it.
+        OptionError: If reading it needs a package that is not installed.
+    """
+    try:
+        content = _stdin() if name == "-" else Path(name).expanduser().read_bytes()
+    except FileNotFoundError:
+        raise SourceError(f"There is no file {name!r}. Name a text file, or - for standard input.") from None
+    except IsADirectoryError:
+        raise SourceError(f"{name!r} is a folder. Name the files in it, e.g. {name.rstrip('/')}/*.txt.") from None
+    except OSError as error:
+        raise SourceError(f"{name!r} cannot be read: {error.strerror}.") from None
+    if content.startswith(b"%PDF-") or name.lower().endswith(".pdf"):
+        text = _pdf(content, name)
+    elif name.lower().endswith((".html", ".htm")):
+        text = _html(content, name)
+    else:
+        text = _plain(content, name)
+    if not text.strip():
+        raise SourceError(f"{name!r} is empty: there is no text in it.")
+    return text
+
+
+def _stdin() -> bytes:
+    """Read standard input; a stand-in for it in a program of one's own may have text only."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        return bytes(sys.stdin.buffer.read())
+    return sys.stdin.read().encode()
+
+
+def _plain(content: bytes, name: str) -> str:
+    """Decode a text in UTF-8, or in UTF-16 if it says so."""
+    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise SourceError(
+            f"{name!r} is not a text file in UTF-8 (byte {error.start + 1:,} cannot be read). Save it as UTF-8, e.g. "
+            f"iconv -f latin1 -t utf-8; of a document, save the text first."
+        ) from None
+    if "\0" in text:
+        raise SourceError(f"{name!r} is not a text file: it has bytes of value 0. Save its text first.")
+    return text
+
+
+def _html(content: bytes, name: str) -> str:
+    require("bs4", f"Reading {name!r}", "write")
+    from bs4 import BeautifulSoup
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what it thinks of the markup is nothing a reader can change
+        page = BeautifulSoup(content, "html.parser")
+    body = page.find("article") or page.find("main") or page.body or page
+    for tag in body.find_all(_HIDDEN):
+        tag.decompose()
+    for tag in body.find_all(lambda tag: tag.name not in _LINE):
+        tag.insert_before("\0")
+        tag.insert_after("\0")
+    paragraphs = body.get_text().split("\0")
+    return "\n\n".join(filter(None, (" ".join(paragraph.split()) for paragraph in paragraphs)))
+
+
+def _pdf(content: bytes, name: str) -> str:
+    require("pypdf", f"Reading {name!r}", "write")
+    from pypdf import PdfReader
+    from pypdf.errors import PyPdfError
+
+    logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns of every slip of the program that made the file
+    try:
+        reader = PdfReader(io.BytesIO(content))
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise SourceError(f"{name!r} is locked with a password. Save a copy without one.")
+        pages = [page.extract_text() for page in reader.pages]
+    except SourceError:
+        raise
+    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise SourceError(f"{name!r} cannot be read as a PDF ({error}). Save its text first.") from error
+    except ImportError as error:
+        raise SourceError(f"{name!r} is encrypted in a way that needs another package ({error}).") from error
+    text = "\n\n".join(page.strip() for page in pages if page.strip())
+    if not text:
+        raise SourceError(
+            f"{name!r} has {len(pages)} pages and no text: they are pictures, as of a scan. Run it through text "
+            f"recognition first, e.g. ocrmypdf."
+        )
+    return text

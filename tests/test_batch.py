@@ -1,0 +1,193 @@
+"""Batches: every row once, whatever happens on the way."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from impatience import Unit, attach, batch, cli, toy
+from impatience.batch import Defaults
+from impatience.errors import RunError
+from impatience.writer import Writer, load
+
+CHILD = Path(__file__).with_name("batch_child.py")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toy")
+    base, tokenizer = toy.build("toy-llama")
+    attach(base, "none", tokenizer=tokenizer).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def writer(model: Path) -> Writer:
+    return load(model, quiet=True)
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def make(file: Path, rows: list[Any]) -> Path:
+    file.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return file
+
+
+GOOD = {"text": "amber birch cedar", "words": 4, "landing": "exact"}
+ROWS: list[tuple[Any, str]] = [
+    ({"id": "a", **GOOD}, ""),
+    ("{not json", "this is not JSON"),
+    ({"id": "b", "text": "delta ember", "tokens": 6, "landing": "exact"}, ""),
+    ({"id": "a", **GOOD}, "row 1 has the id 'a' already"),
+    ({"id": "c", "words": 4}, "It has no 'text'"),
+    ({"id": "d", "text": "  ", "words": 4}, "empty"),
+    ({"id": "e", "text": "elm", "words": 4, "tokens": 4}, "a text has one target"),
+    ({"id": "f", "text": "elm"}, "It has no length"),
+    ({"id": "g", "text": "elm", "words": 0}, "at least 1"),
+    ({"id": "h", "text": "elm", "words": "many"}, "'many'"),
+    ({"id": "i", "text": "elm", "words": 2.5}, "2.5"),
+    ({"id": "j", **GOOD, "landing": "soft"}, "landing='soft'"),
+    ({"id": "k", **GOOD, "task": "sumarize"}, "Did you mean 'summarize'"),
+    ({"id": "l", "text": "elm", "words": 1000}, "more than this model can write"),
+    ({"id": "m", "text": "elm \ud83d oak", "words": 4}, "half a character"),
+    ({"id": "n", "text": ["elm"], "words": 4}, "empty"),
+    ({"id": "o", "text": 5, "words": 4}, "empty"),
+    ("[1, 2]", "a row is an object"),
+    ({"id": 7, "text": "fern glade", "characters": 12, "landing": "at_most"}, ""),
+    ({"text": "heron iris", "words": "5", "landing": "exact", "task": ""}, ""),
+]
+
+
+def test_good_rows_are_written_and_bad_ones_are_named(tmp_path: Path, writer: Writer) -> None:
+    source, out = make(tmp_path / "in.jsonl", [row for row, _ in ROWS]), tmp_path / "new" / "out.jsonl"
+    seen: list[int] = []
+    tally = batch.write(writer, source, out, Defaults(), tell=seen.append)
+    assert (tally.written, tally.rejected, tally.found, sum(seen)) == (4, 16, 0, 20)
+    texts = {row["id"]: row for row in lines(out)}
+    assert set(texts) == {"a", "b", "7", "20"}
+    assert len(texts["a"]["text"].split()) == texts["a"]["length"] == texts["a"]["target"] == 4
+    assert (texts["b"]["unit"], texts["b"]["length"]) == ("tokens", 6)
+    assert texts["20"]["length"] == 5
+    assert texts["7"]["length"] <= 12
+    rejects = lines(tmp_path / "new" / "out.rejects.jsonl")
+    expected = [(number, reason) for number, (_, reason) in enumerate(ROWS, 1) if reason]
+    assert [one["row"] for one in rejects] == [number for number, _ in expected]
+    for one, (_, reason) in zip(rejects, expected, strict=True):
+        assert reason in one["reason"]
+    again = batch.write(writer, source, out, Defaults())
+    assert (again.written, again.rejected, again.found) == (4, 16, 4)
+    assert len(lines(out)) == 4
+    assert len(lines(tmp_path / "new" / "out.rejects.jsonl")) == 16
+
+
+def test_a_bad_byte_costs_one_row(tmp_path: Path, writer: Writer) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    good = json.dumps(GOOD).encode()
+    source.write_bytes(good + b'\n{"text": "caf\xe9", "words": 2}\n' + good + b"\n")
+    batch.write(writer, source, out, Defaults())
+    assert [row["id"] for row in lines(out)] == ["1", "3"]
+    assert "line 2: this is not UTF-8" in lines(tmp_path / "out.rejects.jsonl")[0]["reason"]
+
+
+def test_csv_and_defaults(tmp_path: Path, writer: Writer) -> None:
+    source, out = tmp_path / "in.csv", tmp_path / "out.jsonl"
+    source.write_text("id,text,words\nx,amber birch cedar delta,\ny,elm,3\n")
+    batch.write(writer, source, out, Defaults(ratio=0.5, landing="exact"))  # type: ignore[arg-type]
+    assert {row["id"]: row["length"] for row in lines(out)} == {"x": 2, "y": 3}
+
+
+def test_half_a_line_is_written_again(tmp_path: Path, writer: Writer) -> None:
+    source, out = make(tmp_path / "in.jsonl", [GOOD] * 3), tmp_path / "out.jsonl"
+    batch.write(writer, source, out, Defaults())
+    whole = out.read_bytes()
+    out.write_bytes(whole[:-9])
+    assert batch.write(writer, source, out, Defaults()).found == 2
+    assert out.read_bytes() == whole
+    out.write_bytes(b"nonsense\n" + whole)
+    with pytest.raises(RunError, match="line 1 is damaged"):
+        batch.write(writer, source, out, Defaults())
+
+
+def test_another_job_is_refused(tmp_path: Path, writer: Writer) -> None:
+    source, out = make(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out.jsonl"
+    with pytest.raises(RunError, match="is the input"):
+        batch.write(writer, source, source, Defaults())
+    out.write_text("mine\n")
+    with pytest.raises(RunError, match="no job wrote it"):
+        batch.write(writer, source, out, Defaults())
+    batch.write(writer, source, out, Defaults(), restart=True)
+    with pytest.raises(RunError, match="target was None and is 9"):
+        batch.write(writer, source, out, Defaults(Unit.WORDS, 9))
+    make(source, [GOOD] * 2)
+    with pytest.raises(RunError, match="is not what"):
+        batch.write(writer, source, out, Defaults())
+    assert batch.write(writer, source, out, Defaults(), restart=True).written == 2
+    (tmp_path / "out.job.json").write_text("{\n")
+    with pytest.raises(RunError, match="damaged"):
+        batch.write(writer, source, out, Defaults())
+
+
+def test_one_process_at_a_time(tmp_path: Path, writer: Writer) -> None:
+    source, out = make(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out.jsonl"
+
+    def second(rows: int) -> None:
+        with pytest.raises(RunError, match="Another process is writing"):
+            batch.write(writer, source, out, Defaults())
+
+    assert batch.write(writer, source, out, Defaults(), tell=second).written == 1
+
+
+def test_killed_at_random_moments_it_loses_and_repeats_nothing(tmp_path: Path, model: Path) -> None:
+    bad = [{"id": f"bad {i}", "text": ""} for i in range(20)]
+    rows = [{"id": str(i), "text": f"amber {toy.WORDS[i % 40]}", "words": 1 + i % 20} for i in range(980)]
+    mixed = [*rows, *bad]
+    random.Random(3).shuffle(mixed)
+    source, out = make(tmp_path / "in.jsonl", mixed), tmp_path / "out.jsonl"
+    child = [sys.executable, str(CHILD), str(model), str(source), str(out)]
+    said = subprocess.run(child, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    counts = [int(line.split()[1]) for line in said[:-1]]
+    assert [line.split()[0] for line in said] == ["-9"] * 10 + ["0"]
+    assert counts == sorted(counts)
+    assert 0 < counts[-1] < 980, "it was killed in the middle"
+    written = lines(out)
+    assert sorted(row["id"] for row in written) == sorted(row["id"] for row in rows)
+    assert {row["id"]: row["target"] for row in written} == {row["id"]: row["words"] for row in rows}
+    refused = lines(tmp_path / "out.rejects.jsonl")
+    assert sorted(row["id"] for row in refused) == sorted(row["id"] for row in bad)
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["impatience", "batch", *map(str, arguments)])
+    try:
+        cli.main()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+def test_the_command(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    source, out = make(tmp_path / "in.jsonl", [{"text": "amber birch"}] * 2), tmp_path / "out.jsonl"
+    assert command(monkeypatch, source, out, "--model", model, "--words", 3, "--exact") == 0
+    assert "out.jsonl: 2 texts." in capsys.readouterr().err
+    assert [row["length"] for row in lines(out)] == [3, 3]
+    assert command(monkeypatch, source, out, "--model", model, "--words", 3, "--exact") == 0
+    assert "2 texts, 2 of them before" in capsys.readouterr().err
+    assert command(monkeypatch, source, tmp_path / "other.jsonl", "--model", model, "-q") == 1
+    assert capsys.readouterr().err == "2 rows could not be used; other.rejects.jsonl says why.\n"
+    for wrong, message in (
+        ([tmp_path / "nowhere.jsonl", out], "There is no file"),
+        ([source, out, "--words", "3,4"], "one text for a row"),
+        ([source, out, "--budget", "0"], "at least 1"),
+        ([source, out, "--task", "sing"], "there are summarize"),
+        ([source, out, "--words", "4", "--exact", "--model", model], "target was 3 and is 4"),
+    ):
+        assert command(monkeypatch, *wrong) == 2
+        assert message in capsys.readouterr().err
