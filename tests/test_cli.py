@@ -46,6 +46,7 @@ def article(tmp_path: Path) -> str:
 
 COMMANDS = """
 write
+batch
 train
 recipes
 data

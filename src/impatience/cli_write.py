@@ -64,25 +64,24 @@ def write(
     lengths = _lengths(words, chars, sentences, tokens, ratio)
     landing = _landing(natural, exact, at_most)
     asks, failed = _asks(files or ["-"], lengths, landing, task)
-    _still(quiet)
     from impatience.writer import load
 
-    writer, several = load(model, quiet=quiet), len(asks) > 1
-    for ask in asks:
-        writer.check(ask)
-    first = True
-    for ask, result in _results(writer, asks, live=not (as_json or quiet) and sys.stdout.isatty()):
-        if as_json:
-            typer.echo(json.dumps({"file": ask.id, **_report(result)}, ensure_ascii=False))
-            continue
-        if several and not quiet:
-            typer.echo(f"{'' if first else chr(10)}== {ask.id}, {ask.target} {ask.unit} ==")
-        elif not first:
-            typer.echo("")
-        typer.echo(result.text)
-        first = False
-        if not quiet:
-            typer.echo(_status(result), err=True)
+    with _still(quiet):
+        writer = load(model, quiet=quiet)
+        for ask in asks:
+            writer.check(ask)
+        live = not (as_json or quiet) and sys.stdout.isatty()
+        for number, (ask, result) in enumerate(_results(writer, asks, live=live)):
+            if as_json:
+                typer.echo(json.dumps({"file": ask.id, **_report(result)}, ensure_ascii=False))
+                continue
+            if number:
+                typer.echo("")
+            if len(asks) > 1 and not quiet:
+                typer.echo(f"== {ask.id}, {ask.target} {ask.unit} ==")
+            typer.echo(result.text)
+            if not quiet:
+                typer.echo(_status(result), err=True)
     if failed:
         raise typer.Exit(1)
 
@@ -117,7 +116,6 @@ def batch(
     landing = _landing(natural, exact, at_most)
     if not source.is_file():
         raise SourceError(f"There is no file {str(source)!r}. Name a JSONL or CSV file.")
-    _still(quiet)
     from impatience import batch as jobs
     from impatience.data import TASKS, read_rows
     from impatience.landing import Landing
@@ -136,11 +134,12 @@ def batch(
     )
     malformed: list[ImpatienceError] = []
     rows = sum(1 for _ in read_rows(source, malformed.append)) + len(malformed)
-    writer = load(model, quiet=quiet)
-    with _progress(rows, quiet) as tell:
-        tally = jobs.write(
-            writer, source, out, defaults, model=model or DEFAULT_MODEL, restart=restart, budget=budget, tell=tell
-        )
+    with _still(quiet):
+        writer = load(model, quiet=quiet)
+        with _progress(rows, quiet) as tell:
+            tally = jobs.write(
+                writer, source, out, defaults, model=model or DEFAULT_MODEL, restart=restart, budget=budget, tell=tell
+            )
     if not quiet:
         before = f", {tally.found:,} of them before" if tally.found else ""
         typer.echo(f"{out}: {tally.written:,} texts{before}.", err=True)
@@ -243,10 +242,17 @@ def _status(result: Result) -> str:
     return f"\n{result.length} {unit} of {result.target} asked for. {_LANDED[result.landed]}{note}"
 
 
-def _still(quiet: bool) -> None:
+@contextmanager
+def _still(quiet: bool) -> Iterator[None]:
     """Keep warnings of this package off the terminal where nothing but the text is wanted."""
+    log = logging.getLogger("impatience")
+    before = log.level
     if quiet:
-        logging.getLogger("impatience").setLevel(logging.ERROR)
+        log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 @contextmanager

@@ -1,0 +1,248 @@
+"""Files that texts are read from, and the command that writes from them."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from impatience import Ask, Piece, Unit, attach, cli, documents, gauge
+from impatience.errors import OptionError, SourceError
+from impatience.landing import Landing
+from impatience.writer import load
+from toys import CORPUS, byte_level_tokenizer, tiny_model
+
+PAGE = """<!doctype html><html><head><title>Shop</title><style>p {color: red}</style></head><body>
+<nav>Home | About</nav><main><h1>The  baker</h1><p>Warm <b>bre</b>ad &amp; salt.<br>Daily.</p>
+<script>alert(1)</script><ul><li>One</li><li>Two</li></ul></main><footer>Imprint</footer></body></html>"""
+
+
+def pdf(*lines: str, pages: int = 1) -> bytes:
+    """Make a PDF by hand, with the same lines on each page."""
+    shown = " ".join(f"({line}) Tj T*" for line in lines)
+    stream = f"BT /F1 12 Tf 14 TL 40 700 Td {shown} ET".encode()
+    kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(pages))
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {pages} >>".encode(),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    for n in range(pages):
+        fonts = "<< /Font << /F1 3 0 R >> >>"
+        box = f"/MediaBox [0 0 612 792] /Resources {fonts} /Contents {5 + 2 * n} 0 R"
+        objects.append(f"<< /Type /Page /Parent 2 0 R {box} >>".encode())
+        objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(stream), stream))
+    out, places = io.BytesIO(), []
+    out.write(b"%PDF-1.4\n")
+    for number, content in enumerate(objects, 1):
+        places.append(out.tell())
+        out.write(b"%d 0 obj\n%s\nendobj\n" % (number, content))
+    start = out.tell()
+    out.write(b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1))
+    out.write(b"".join(b"%010d 00000 n \n" % place for place in places))
+    out.write(b"trailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, start))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("a.txt", "Café ☕".encode(), "Café ☕"),
+        ("bom.txt", b"\xef\xbb\xbfhello", "hello"),
+        ("wide.txt", "Über".encode("utf-16"), "Über"),
+        ("a.md", b"# Title\n\nText.", "# Title\n\nText."),
+        ("noname", "وصلت السفينة 🚀".encode(), "وصلت السفينة 🚀"),
+        ("a.html", PAGE.encode(), "The baker\n\nWarm bread & salt.\n\nDaily.\n\nOne\n\nTwo"),
+        ("latin.HTM", '<meta charset="latin-1"><p>Caf\xe9</p>'.encode("latin-1"), "Café"),
+        ("a.pdf", pdf("The ferry leaves", "at seven."), "The ferry leaves\nat seven."),
+        ("pdf.bin", pdf("Found by its first bytes"), "Found by its first bytes"),
+    ],
+)
+def test_texts_are_read(name: str, content: bytes, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert documents.read(str(tmp_path / name)) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"caf\xe9 noir", "not a text file in UTF-8 .byte 4"),
+        ("a.png", b"\x89PNG\xff\xfe", "not a text file"),
+        ("zeros", b"text\0text", "bytes of value 0"),
+        ("a.txt", b" \n\t", "empty"),
+        ("a.html", b"<script>x</script>", "empty"),
+        ("a.pdf", b"this is no PDF", "cannot be read as a PDF"),
+        ("cut.pdf", pdf("text")[:200], "PDF"),
+        ("scan.pdf", pdf(pages=3), "3 pages and no text"),
+    ],
+)
+def test_what_holds_no_text_is_named(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(SourceError, match=message):
+        documents.read(str(tmp_path / name))
+
+
+def test_folders_missing_files_and_missing_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SourceError, match="is a folder"):
+        documents.read(str(tmp_path))
+    with pytest.raises(SourceError, match="There is no file"):
+        documents.read(str(tmp_path / "nowhere"))
+    (tmp_path / "a.html").write_text(PAGE)
+    monkeypatch.setattr("impatience.registry.find_spec", lambda name: None)
+    with pytest.raises(OptionError, match=r"needs the package bs4: pip install \"impatience\[write\]\""):
+        documents.read(str(tmp_path / "a.html"))
+
+
+# impatience write
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = byte_level_tokenizer()
+    tokenizer.model_max_length = 2048
+    base = tiny_model("llama", vocab_size=len(tokenizer), max_position_embeddings=2048)
+    attach(base, "none", tokenizer=tokenizer).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def command(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Any:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text(CORPUS[0], encoding="utf-8")
+    (tmp_path / "b.txt").write_text(CORPUS[1], encoding="utf-8")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["impatience", "write", *arguments, "--model", str(model)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_several_files_and_lengths(command: Any) -> None:
+    code, out, err = command("a.txt", "b.txt", "--words", "3,5", "--exact")
+    assert code == 0
+    heads = [line for line in out.splitlines() if line.startswith("== ")]
+    assert heads == [f"== {file}, {count} words ==" for file in ("a.txt", "b.txt") for count in (3, 5)]
+    assert err.count("asked for. The landing was forced") == 4
+    code, out, err = command("a.txt", "b.txt", "--words", "3,5", "--exact", "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [(row["file"], row["length"], row["unit"], row["parts"]) for row in rows] == [
+        (file, count, "words", 1) for file in ("a.txt", "b.txt") for count in (3, 5)
+    ]
+    assert err == ""
+    code, out, err = command("a.txt", "--ratio", "0.5", "--at-most", "--json", "-q")
+    assert json.loads(out)["target"] == 8
+
+
+def test_a_file_that_cannot_be_used_does_not_stop_the_rest(command: Any) -> None:
+    code, out, err = command("nowhere.txt", "a.txt", "--words", "3", "--exact", "-q")
+    assert (code, len(out.split())) == (1, 3)
+    assert err == "impatience: There is no file 'nowhere.txt'. Name a text file, or - for standard input.\n"
+    code, out, err = command("nowhere.txt", "nor.txt", "--words", "3")
+    assert (code, out) == (2, "")
+    assert err.count("There is no file") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--ratio", "0"], "--ratio 0: give a share"),
+        (["--ratio", "nan"], "--ratio nan"),
+        (["--words", "4,x"], "--words 4,x: a length is a whole number"),
+        (["--words", "3", "--natural", "--exact"], "--natural and --exact: choose one"),
+        (["--words", "3", "--task", "sing"], "There is no task 'sing'"),
+        (["--words", "9000"], "9,000 words are more than this model can write"),
+    ],
+)
+def test_wrong_options_are_named(arguments: list[str], message: str, command: Any) -> None:
+    code, out, err = command("a.txt", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+TEXTS = {
+    "five words": "The cat sat very still.",
+    "Chinese": "今天早上港口下了大雪,渡船没有开。我们在港口等渡船,等了一个早上。",
+    "right to left": "وصلت السفينة إلى الميناء في الصباح الباكر.",
+    "emoji": "👩‍🚀🚀🎂👍🏽❤️",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize("option", [["--words", "60"], ["--chars", "40"], ["--ratio", "0.5"]], ids="".join)
+def test_any_script_and_a_target_longer_than_the_source(text: str, option: list[str], command: Any) -> None:
+    Path("c.txt").write_text(text, encoding="utf-8")
+    code, out, _ = command("c.txt", *option, "--exact", "--json")
+    row = json.loads(out)
+    assert code == 0
+    assert (
+        row["length"]
+        == row["target"]
+        == {"words": len(row["text"].split()), "characters": len(row["text"])}[row["unit"]]
+    )
+
+
+def test_three_hundred_words_from_five(command: Any) -> None:
+    Path("c.txt").write_text(TEXTS["five words"], encoding="utf-8")
+    code, out, _ = command("c.txt", "--words", "300", "--exact", "-q")
+    assert (code, len(out.split())) == (0, 300)
+
+
+def test_fifty_pages_of_pdf(command: Any) -> None:
+    Path("book.pdf").write_bytes(pdf(*CORPUS[:12], pages=50))
+    code, out, err = command("book.pdf", "--words", "30", "--exact")
+    assert (code, len(out.split())) == (0, 30)
+    assert "parts, each was written shorter, and the whole was written from those" in err
+
+
+# The gauge
+
+
+def test_a_terminal_shows_the_text_and_the_gauge(model: Path) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=60, height=12)
+    writer = load(model)
+    ask = Ask("a", CORPUS[0], 20, landing=Landing.EXACT)
+    result = gauge.watch(writer.stream(ask), console)
+    assert result == writer.write_many([ask])[0]
+    assert "20 of 20 words" in screen.getvalue()
+
+
+def test_a_long_text_scrolls_and_a_stage_is_named() -> None:
+    console = Console(file=io.StringIO(), width=40, height=8)
+    text = " ".join(f"word{n}" for n in range(200))
+    with console.capture() as shown:
+        console.print(gauge._screen(text, Piece("", 200, 100, Unit.WORDS), console))
+        console.print(gauge._screen("", Piece("", 0, 100, Unit.WORDS, "writing 3 parts"), console))
+    lines = shown.get().splitlines()
+    assert len(lines) < 14
+    assert "word199" in shown.get()
+    assert "word10 " not in shown.get()
+    assert "200 of 100 words" in shown.get()
+    assert "writing 3 parts" in shown.get()
+
+
+def test_write_on_a_terminal_watches(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def watched(pieces: Any, console: Console) -> Any:
+        *some, result = pieces
+        seen.extend(some)
+        return result
+
+    monkeypatch.setattr(gauge, "watch", watched)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    code, out, _ = command("a.txt", "--words", "4", "--exact")
+    assert code == 0
+    assert "".join(piece.text for piece in seen) == out.rstrip("\n")

@@ -1,0 +1,296 @@
+"""The writer: one text, many, a stream, and sources longer than the model reads."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from impatience import Ask, Piece, Result, Unit, Writer, attach, load
+from impatience.asks import ratio_target
+from impatience.batching import Load, batches
+from impatience.errors import OptionError, SourceError, TargetError
+from impatience.landing import Landing
+from impatience.long_texts import split
+from toys import CORPUS, byte_level_tokenizer, sentencepiece_tokenizer, tiny_model, wordpiece_tokenizer
+
+NOTE = CORPUS[0]
+TRAINED = {"template": "summarize", "prefix": "", "max_source_tokens": 96}
+
+
+def make(kind: str = "llama", prompt: dict[str, Any] | None = None, **sizes: Any) -> Writer:
+    tokenizer = byte_level_tokenizer() if kind == "llama" else wordpiece_tokenizer()
+    if "max_position_embeddings" in sizes:
+        tokenizer.model_max_length = sizes["max_position_embeddings"]
+    return Writer(attach(tiny_model(kind, vocab_size=len(tokenizer), **sizes), "none", tokenizer=tokenizer), prompt)
+
+
+@pytest.fixture(scope="module")
+def writer() -> Writer:
+    return make(max_position_embeddings=1024)
+
+
+# One text, and many
+
+
+def test_one_length_must_be_asked_for(writer: Writer) -> None:
+    with pytest.raises(TargetError, match="Got no length"):
+        writer.write(NOTE)
+    with pytest.raises(TargetError, match="Got tokens and words"):
+        writer.write(NOTE, words=3, tokens=3)
+    with pytest.raises(SourceError, match="empty"):
+        writer.write(" \n", words=3)
+    with pytest.raises(TargetError, match="5,000 words are more than this model can write"):
+        writer.write(NOTE, words=5000)
+
+
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+def test_many_are_what_each_is_alone_and_in_order(kind: str) -> None:
+    writer = make(kind)
+    asks = [
+        Ask(f"{n}", " ".join(CORPUS[n : n + 1 + n % 3]), 2 + 5 * (n % 4), unit, landing)
+        for n, (unit, landing) in enumerate(
+            [(u, m) for u in (Unit.WORDS, Unit.CHARACTERS, Unit.TOKENS) for m in Landing]
+        )
+    ]
+    together, alone = writer.write_many(asks), [writer.write_many([ask])[0] for ask in asks]
+    assert [result.id for result in together] == [ask.id for ask in asks]
+    assert together == alone
+    for ask, result in zip(asks, together, strict=True):
+        if ask.landing is Landing.EXACT:
+            assert result.length == ask.target
+        if ask.landing is Landing.AT_MOST:
+            assert result.length <= ask.target
+
+
+def test_batches_hold_alike_loads_within_the_budget() -> None:
+    loads = [
+        Load(unit, landing, 10 + 7 * n % 50, 5 + 13 * n % 90)
+        for n in range(60)
+        for unit, landing in ((Unit.WORDS, Landing.EXACT), (Unit.TOKENS, Landing.NATURAL))
+    ]
+    found = batches(loads, 400)
+    assert sorted(place for batch in found for place in batch) == list(range(120))
+    assert found == batches(loads, 400)
+    assert len(found) < 60
+    for batch in found:
+        members = [loads[place] for place in batch]
+        assert len({(one.unit, one.landing) for one in members}) == 1
+        widest, longest = max(one.source for one in members), max(one.output for one in members)
+        assert len(batch) == 1 or len(batch) * (widest + longest) <= 400
+        assert longest <= math.sqrt(2) * min(one.output for one in members) + 1
+    assert batches([Load(Unit.WORDS, Landing.EXACT, 900, 10)] * 2, 400) == [[0], [1]]
+    assert batches([]) == []
+
+
+def test_asks_are_checked_where_they_are_made() -> None:
+    for wrong, error, message in (
+        ({"text": ""}, SourceError, "empty"),
+        ({"target": 2.0}, TargetError, "whole number"),
+        ({"target": True}, TargetError, "whole number"),
+        ({"unit": "pages"}, OptionError, "'sentences'"),
+        ({"landing": "hard"}, OptionError, "'at_most'"),
+        ({"task": "sing"}, OptionError, "There are: summarize"),
+    ):
+        with pytest.raises(error, match=message):
+            replace(Ask("a", NOTE, 3), **wrong)
+
+
+def test_a_ratio_is_of_words_or_of_characters_where_there_are_no_spaces() -> None:
+    assert ratio_target("one two three four five six", 0.5) == (3, Unit.WORDS)
+    assert ratio_target("今天早上港口下了大雪渡船没有开我们在港口等渡船等了一个早上", 0.2) == (6, Unit.CHARACTERS)
+    assert ratio_target("word", 0.01) == (1, Unit.WORDS)
+
+
+# Tasks
+
+
+def read(writer: Writer, task: str | None, text: str = NOTE) -> str:
+    return str(writer.tokenizer.decode(writer.prompts.reads(Ask("a", text, 9, task=task))))
+
+
+def test_a_chat_model_is_told_the_task_and_the_length(writer: Writer) -> None:
+    assert read(writer, None).startswith("user: Summarize the following text in 9 words.")
+    assert "Rewrite the following text in 9 words." in read(writer, "rewrite")
+    assert "a title for the following text in 9 words." in read(writer, "title")
+    assert "a question in 9 words that the following text answers." in read(writer, "question")
+    assert read(writer, "chat") == f"user: {NOTE}\nassistant: "
+
+
+def test_a_trained_model_reads_as_in_training_and_another_task_is_announced_once(caplog: Any) -> None:
+    writer = make(prompt=TRAINED | {"template": "title"})
+    with caplog.at_level(logging.WARNING):
+        assert "Write a title for the text below." in read(writer, None)
+        assert "Write a title for the text below." in read(writer, "title")
+        assert caplog.messages == []
+        for _ in range(2):
+            assert "Rewrite the text below." in read(writer, "rewrite")
+    assert caplog.messages == ["This model was trained with the template 'title', not 'rewrite': expect less of it."]
+    with pytest.raises(SourceError, match="must have the form"):
+        writer.write(NOTE, words=3, task="question")
+
+
+def test_an_encoder_reads_no_instruction(caplog: Any) -> None:
+    writer = make("bart")
+    with caplog.at_level(logging.WARNING):
+        assert read(writer, "title") == read(writer, None)
+    assert "takes no instruction" in caplog.text
+
+
+# Streams
+
+
+@pytest.mark.parametrize("tokenizer", [byte_level_tokenizer, sentencepiece_tokenizer, wordpiece_tokenizer])
+@pytest.mark.parametrize("landing", list(Landing))
+@pytest.mark.parametrize("unit", [Unit.WORDS, Unit.CHARACTERS, Unit.TOKENS])
+def test_a_stream_ends_with_what_write_gives(tokenizer: Any, landing: Landing, unit: Unit) -> None:
+    made = tokenizer()
+    writer = Writer(attach(tiny_model("llama", vocab_size=len(made)), "none", tokenizer=made))
+    ask = Ask("a", NOTE, 14, unit, landing)
+    *pieces, result = writer.stream(ask)
+    (plain,) = writer.write_many([ask])
+    assert isinstance(result, Result)
+    assert replace(result, taken_back=0) == plain
+    shown = "".join(piece.text for piece in pieces if isinstance(piece, Piece))
+    kept = shown[: len(shown) - result.taken_back]
+    assert result.text.startswith(kept)
+    if not result.taken_back:
+        assert shown == result.text
+    progress = [piece.progress for piece in pieces if isinstance(piece, Piece)]
+    assert progress == sorted(progress)
+    assert 0 < pieces[0].ratio <= pieces[-1].ratio <= 1  # type: ignore[union-attr]
+    assert len(progress) > 3 or landing is Landing.AT_MOST
+
+
+def test_a_stream_says_what_it_takes_back(writer: Writer) -> None:
+    taken = 0
+    for target in range(4, 30):
+        *pieces, result = writer.stream(Ask("a", CORPUS[3], target, Unit.TOKENS, Landing.AT_MOST))
+        shown = "".join(piece.text for piece in pieces if isinstance(piece, Piece))
+        assert isinstance(result, Result)
+        assert result.text == shown[: len(shown) - result.taken_back].rstrip()
+        taken += result.taken_back > 0
+    assert taken
+
+
+def test_a_stream_that_nobody_reads_stops(writer: Writer) -> None:
+    before = threading.active_count()
+    pieces = writer.stream(Ask("a", NOTE, 600, Unit.TOKENS, Landing.EXACT))
+    assert isinstance(next(pieces), Piece)
+    pieces.close()  # type: ignore[attr-defined]
+    assert threading.active_count() == before
+    assert not writer.model.steering.asked_again
+    assert writer.write(NOTE, words=3, landing="exact").length == 3
+
+
+def test_what_fails_in_a_stream_reaches_its_reader(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TargetError):
+        writer.stream(Ask("a", NOTE, 5000))
+
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(writer.pen, "steered", fail)
+    with pytest.raises(MemoryError, match="no room"):
+        list(writer.stream(Ask("a", NOTE, 5)))
+
+
+def test_beams_show_their_text_in_one_piece(writer: Writer) -> None:
+    ask = Ask("a", NOTE, 6, landing=Landing.EXACT)
+    piece, result = writer.stream(ask, num_beams=2)
+    assert isinstance(piece, Piece)
+    assert piece.text == result.text == writer.write_many([ask], num_beams=2)[0].text
+
+
+# Long sources
+
+LONG = "\n\n".join(" ".join(CORPUS[n : n + 4]) for n in range(0, 24, 4))
+
+
+def test_a_text_is_split_at_its_own_seams() -> None:
+    def count(text: str) -> int:
+        return len(text.split())
+
+    parts = list(split(LONG, count, 130))
+    assert " ".join(parts).split() == LONG.split()
+    assert all(count(part) <= 130 for part in parts)
+    assert all(part.endswith((".", "!", "?", "”")) for part in parts)
+    assert max(map(count, parts)) < 2 * min(map(count, parts))
+    assert "\n\n" in parts[0]
+    endless = "word " * 90
+    assert " ".join(split(endless, count, 25)).split() == endless.split()
+    assert "".join(split("港" * 90, len, 25)) == "港" * 90
+    assert list(split("", count, 5)) == []
+
+
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+@pytest.mark.parametrize("prompt", [None, TRAINED], ids=["untrained", "trained"])
+def test_a_long_source_is_read_in_parts_and_the_result_says_so(kind: str, prompt: Any) -> None:
+    writer = make(kind, prompt)
+    size = len(writer.prompts.reads(Ask("a", LONG, 12)))
+    assert size > 256
+    short, long = writer.write_many(
+        [Ask("s", NOTE, 12, landing=Landing.EXACT), Ask("l", LONG, 12, landing=Landing.EXACT)]
+    )
+    assert (short.parts, short.note) == (1, "")
+    assert long.parts > 1
+    assert f"The text has {size:,} tokens and the model reads" in long.note
+    assert f"read in {long.parts} parts" in long.note
+    assert (long.length, long.id) == (12, "l")
+    first, *_, last = writer.stream(Ask("l", LONG, 12, landing=Landing.EXACT))
+    assert f"writing {long.parts} parts of it first" in first.stage  # type: ignore[union-attr]
+    assert last == long
+
+
+def test_every_part_is_put_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, read = make(prompt=TRAINED), []
+    steered = writer.pen.steered
+
+    def note(requests: Any, *args: Any, **kwargs: Any) -> Any:
+        read.extend(request.example.source for request in requests)
+        assert kwargs["inputs"]["input_ids"].shape[1] <= 96
+        return steered(requests, *args, **kwargs)
+
+    monkeypatch.setattr(writer.pen, "steered", note)
+    result = writer.write(LONG, words=5)
+    assert Counter(" ".join(read).split()) >= Counter(LONG.split())
+    assert result.parts > 2
+
+
+def test_a_passage_with_an_answer_is_not_split() -> None:
+    writer = make(prompt=TRAINED | {"template": "question"})
+    with pytest.raises(SourceError, match="cannot be read in parts"):
+        writer.write(f"answer: a lake context: {LONG}", words=8)
+
+
+def test_a_model_that_reads_next_to_nothing_says_so() -> None:
+    writer = make(prompt=TRAINED | {"max_source_tokens": 10})
+    with pytest.raises(SourceError, match="no text fits"):
+        writer.write(LONG, words=5)
+
+
+# Loading
+
+
+def test_toys_are_built_and_nothing_is_printed(capfd: Any) -> None:
+    writer = load("toy-bart")
+    assert writer.write("amber birch", words=4, landing="exact").length == 4
+    assert capfd.readouterr() == ("", "")
+
+
+def test_loading_shows_no_bar_and_leaves_bars_as_they_were(tmp_path: Any, capfd: Any) -> None:
+    from transformers.utils import logging as bars
+
+    make().model.save_pretrained(tmp_path)
+    bars.enable_progress_bar()
+    try:
+        load(tmp_path)
+        assert bars.is_progress_bar_enabled()
+    finally:
+        bars.disable_progress_bar()
+    assert capfd.readouterr() == ("", "")
