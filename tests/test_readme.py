@@ -1,4 +1,4 @@
-"""README, CONTRIBUTING and docs/evaluation.md: every example runs as it is printed, on tiny stand-ins for models."""
+"""README, CONTRIBUTING and two guides in docs: every example runs as it is printed, on tiny stand-ins for models."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ from toys import byte_level_tokenizer, tiny_model, wordpiece_tokenizer
 
 ROOT = Path(__file__).parents[1]
 EVALUATION = "docs/evaluation.md"
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", EVALUATION]
+WRITING = "docs/writing.md"
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", WRITING, EVALUATION]
 REGISTRIES: dict[str, Registry[Any]] = {
     registry.package: registry for registry in (METHODS, FAMILIES, METRICS, STRATEGIES, PROTOCOLS)
 }
@@ -117,7 +118,7 @@ def follow(document: str, monkeypatch: pytest.MonkeyPatch, changed: Callable[[st
                     run_command(changed(line), monkeypatch)
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", WRITING])
 def test_examples_run_as_printed(document: str, stage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follow(document, monkeypatch)
 
@@ -160,6 +161,29 @@ def test_readme_example_prints_what_its_output_shows(
     promised = [line for line in shown.code.splitlines() if line.startswith("  ")]
     assert [line.split()[0] for line in printed] == [line.split()[0] for line in promised]
     assert printed[1].split(",")[0] == promised[1].split(",")[0] == "  exact: 20 of 20 words"
+
+
+def test_the_writing_guide_shows_what_is_printed(
+    stage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The words differ, for the model does; headings, counts that are forced, and the keys of rows do not."""
+    follow(WRITING, monkeypatch)
+    said, shown = "".join(capsys.readouterr()), read(WRITING)
+    for line in (
+        "== examples/harbour.txt, 15 words ==",
+        "texts.jsonl: 3 texts.",
+        "texts.jsonl: 3 texts, 3 of them before.",
+    ):
+        assert line in said
+        assert line in shown
+    (promised,) = (json.loads(block.code) for block in blocks(WRITING) if block.code.startswith('{"file"'))
+    (printed,) = (json.loads(line) for line in said.splitlines() if line.startswith('{"file"'))
+    assert {**promised, "text": "", "eos_probability": 0} == {**printed, "text": "", "eos_probability": 0}
+    rows = {row["id"]: row for row in map(json.loads, (stage / "texts.jsonl").read_text().splitlines())}
+    for line in files(WRITING)["texts.jsonl"].splitlines():
+        row = json.loads(line)
+        assert list(row) == list(rows[row["id"]])
+        assert (row["target"], row["unit"]) == (rows[row["id"]]["target"], rows[row["id"]]["unit"])
 
 
 @every_document

@@ -52,7 +52,7 @@ class DataPart:
 
     train: str | tuple[str, ...] = _needed("one data set or several, as `impatience data show` takes them")
     validation: str | tuple[str, ...] | None = option(None, "the same for validation; none uses `train`'s own split")
-    template: str = option("summarize", "how a source is put to the model: summarize, question or chat")
+    template: str = option("summarize", "how a source is put to the model: summarize, rewrite, title, question or chat")
     prefix: str = option("", "text before every source, e.g. 'summarize: ' for T5")
     max_source_tokens: int = option(1024, "sources are cut to this many tokens")
     max_target_tokens: int | None = option(None, "the most tokens of a target; the model's own room bounds it too")
