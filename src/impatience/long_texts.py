@@ -136,13 +136,14 @@ def split(text: str, count: Callable[[str], int], most: int) -> Iterator[str]:
         The parts in order; together they hold every word of the text.
     """
     pieces = [(piece, start, count(piece)) for piece, start in _sentences(text, count, most)]
-    total = sum(size for _, _, size in pieces)
-    even = total / max(1, math.ceil(total / most))
-    part, filled = "", 0
+    left = sum(size for _, _, size in pieces)
+    part, filled, even = "", 0, 0.0
     for piece, begins_paragraph, size in pieces:
         if part and (filled + size > most or filled + size / 2 > even):
             yield part
-            part, filled = "", 0
+            part, left, filled = "", left - filled, 0
+        if not part:
+            even = left / max(1, math.ceil(left / most))
         part += ("\n\n" if begins_paragraph else " ") + piece if part else piece
         filled += size
     if part:
