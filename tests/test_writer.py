@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -83,7 +82,7 @@ def test_batches_hold_alike_loads_within_the_budget() -> None:
         assert len({(one.unit, one.landing) for one in members}) == 1
         widest, longest = max(one.source for one in members), max(one.output for one in members)
         assert len(batch) == 1 or len(batch) * (widest + longest) <= 400
-        assert longest <= math.sqrt(2) * min(one.output for one in members) + 1
+        assert longest <= 1.5 * min(one.output for one in members)
     assert batches([Load(Unit.WORDS, Landing.EXACT, 900, 10)] * 2, 400) == [[0], [1]]
     assert batches([]) == []
 

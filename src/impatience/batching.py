@@ -6,7 +6,6 @@ same step, and few rows wait for the last. What is put together never depends on
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,8 @@ from impatience.lengths import Unit
 
 BUDGET = 16_384
 """Tokens of a batch, rows × (source + output), unless the caller says otherwise."""
+BAND = 1.5
+"""How many times as long as the shortest text of a batch the longest may be."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,6 @@ class Load:
     source: int
     output: int
 
-    @property
-    def octave(self) -> int:
-        """Which of the sizes …, 32, 45, 64, 91, … the output is nearest to: two to the doubling."""
-        return round(2 * math.log2(max(1, self.output)))
-
 
 def batches(loads: Sequence[Load], budget: int = BUDGET) -> list[list[int]]:
     """Put loads together, the longest first: what does not fit into memory, fails at once.
@@ -49,23 +45,27 @@ def batches(loads: Sequence[Load], budget: int = BUDGET) -> list[list[int]]:
     Returns:
         Positions in ``loads``, each in one batch.
     """
+    order = sorted(
+        range(len(loads)), key=lambda n: (loads[n].unit, loads[n].landing, -loads[n].output, -loads[n].source, n)
+    )
+    bands: list[list[int]] = []
+    for position in order:
+        load, first = loads[position], loads[bands[-1][0]] if bands else None
+        if first and (first.unit, first.landing) == (load.unit, load.landing) and first.output <= BAND * load.output:
+            bands[-1].append(position)
+        else:
+            bands.append([position])
+    return [batch for band in bands for batch in _packed(band, loads, budget)]
 
-    def rank(position: int) -> tuple[str, str, int, int, int, int]:
-        load = loads[position]
-        return load.unit, load.landing, -load.octave, -load.source, -load.output, position
 
+def _packed(band: list[int], loads: Sequence[Load], budget: int) -> list[list[int]]:
+    """Put loads of a band together, those with the longest sources first."""
     found: list[list[int]] = []
-    widest = longest = 0
-    for position in sorted(range(len(loads)), key=rank):
-        load = loads[position]
-        if found:
-            first = loads[found[-1][0]]
-            wide, long = max(widest, load.source), max(longest, load.output)
-            alike = (load.unit, load.landing, load.octave) == (first.unit, first.landing, first.octave)
-            if alike and (len(found[-1]) + 1) * (wide + long) <= budget:
-                found[-1].append(position)
-                widest, longest = wide, long
-                continue
-        found.append([position])
-        widest, longest = load.source, load.output
+    longest = max(loads[position].output for position in band)
+    for position in sorted(band, key=lambda n: (-loads[n].source, n)):
+        widest = loads[found[-1][0]].source if found else 0
+        if found and (len(found[-1]) + 1) * (widest + longest) <= budget:
+            found[-1].append(position)
+        else:
+            found.append([position])
     return found
