@@ -21,7 +21,8 @@ LISTS = sorted(STUDY.glob("*.yaml"))
 @pytest.fixture(scope="module")
 def runner() -> Any:
     spec = importlib.util.spec_from_file_location("study_run", STUDY / "run.py")
-    assert spec and spec.loader
+    assert spec
+    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
