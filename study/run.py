@@ -1,108 +1,180 @@
 """Run a list of experiments, several at a time: train, then write with every trained model.
 
-    python study/run.py study/explore.yaml OUT [--workers 4] [--seconds 540] [--data FOLDER] [--only PATTERN]
+    python study/run.py study/a.yaml OUT [--workers 5] [--seconds 540] [--data FOLDER] [--only PATTERN]
 
-The list is YAML: ``defaults`` and ``runs``, a name each. A run names a ``recipe``, what it changes (``set``), and what
-its model writes (``write``: names in ``tasks``, each a list of options for ``impatience evaluate``). Everything is done
-by the commands of the package in processes of their own, so that any line of the log can be run again by hand. What is
-there already is not done again: a list that was stopped goes on. Nothing is scored here; see study/score.py.
+The list is YAML: ``defaults``, ``tasks``, ``models`` and ``rows``. Every row is run on every model (or those it names
+in ``only``) with every seed (``seeds``, how many), as ``<model>-<row>-<seed>``. Models and rows name a ``recipe``, what
+they change (``set``), and what is written in the end (``write``: names of ``tasks``, each the options of
+``impatience.evaluation.evaluate``; ``settings`` go to ``load_subject``).
+
+It does what ``impatience train RECIPE --set …`` and ``impatience evaluate … --no-score`` do, in processes that stay, so
+that data is read and tokenized once for each. What is there already is not done again: a list that was stopped goes on.
+Models are removed once their texts are written, unless a row says ``keep: true``. Nothing is scored here; see
+study/score.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
+import multiprocessing
 import shutil
-import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+import traceback
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 
-def command_lines(name: str, run: dict[str, Any], tasks: dict[str, list[str]], out: Path, data: str) -> list[list[str]]:
-    """Return the commands of one run that are still to be done."""
-    folder = out / name
-    lines = []
-    if not (folder / "run" / "README.md").exists():
-        shutil.rmtree(folder / "run", ignore_errors=True)
-        changes = [f"--set={key}={_text(value)}" for key, value in run.get("set", {}).items()]
-        lines.append(["train", run["recipe"], "--out", str(folder / "run"), "--data", data, *changes])
-    for task in run.get("write", []):
-        target = folder / task
-        if not (target / "written").exists():
-            shutil.rmtree(target, ignore_errors=True)
-            options = ["--out", str(target), "--data-dir", data, "--no-score", "--name", name, *tasks[task]]
-            lines.append(["evaluate", str(folder / "run"), *options])
-    return lines
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def execute(lines: list[list[str]], name: str, out: Path, deadline: float) -> str:
-    """Run the commands one after the other; stop at the first that fails or would be late."""
-    (out / name).mkdir(parents=True, exist_ok=True)
-    with (out / name / "log.txt").open("a") as log:
-        for line in lines:
-            began = time.monotonic()
-            log.write(f"$ impatience {' '.join(line)}\n")
-            log.flush()
-            try:
-                done = subprocess.run(
-                    [sys.executable, "-m", "impatience.cli", *line],
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    check=False,
-                    timeout=max(1, deadline - began),
-                )
-            except subprocess.TimeoutExpired:
-                return f"{name}: out of time in {line[0]}"
-            log.write(f"# {time.monotonic() - began:.0f} s\n")
-            if done.returncode:
-                return f"{name}: {line[0]} failed with {done.returncode}"
-            for checkpoint in (out / name / "run").glob("checkpoint-*"):
-                shutil.rmtree(checkpoint)
-            if line[0] == "evaluate":
-                Path(line[line.index("--out") + 1], "written").touch()
-    return f"{name}: done"
-
-
 def main() -> None:
-    """Read the list and work through it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    """Read the list and let workers go through it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("list", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop starting and running things after so long")
-    parser.add_argument("--data", default="")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1e9, help="start nothing that many seconds from now")
+    parser.add_argument("--data", type=Path, default=None)
     parser.add_argument("--only", default="*")
     wanted = parser.parse_args()
     content = yaml.safe_load(wanted.list.read_text(encoding="utf-8"))
-    deadline = time.monotonic() + wanted.seconds
-    runs = {name: merge(content.get("defaults", {}), run) for name, run in content["runs"].items()}
-    with ThreadPoolExecutor(wanted.workers) as pool:
-        futures = [
-            pool.submit(
-                lambda name=name, run=run: execute(
-                    command_lines(name, run, content["tasks"], wanted.out, wanted.data), name, wanted.out, deadline
-                )
-            )
-            for name, run in runs.items()
-            if fnmatch.fnmatch(name, wanted.only)
-        ]
-        for future in futures:
-            print(future.result(), flush=True)
+    deadline = time.time() + wanted.seconds
+    jobs = [
+        (name, run, content["tasks"], wanted.out, wanted.data, deadline)
+        for name, run in expand(content).items()
+        if fnmatch.fnmatch(name, wanted.only)
+    ]
+    with multiprocessing.get_context("spawn").Pool(wanted.workers) as pool:
+        for line in pool.imap_unordered(work, jobs, chunksize=1):
+            print(line, flush=True)
 
 
-def merge(defaults: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
-    """Return a run with the defaults filled in; what it sets is added to what they set."""
-    return {**defaults, **run, "set": {**defaults.get("set", {}), **run.get("set", {})}}
+def expand(content: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the runs of a list by name: rows × models × seeds; the later of them wins where two set the same."""
+    runs = {}
+    for row_name, row in content["rows"].items():
+        for model_name, model in content["models"].items():
+            if model_name not in row.get("only", [model_name]):
+                continue
+            for seed in range(row.get("seeds", 1)):
+                parts = (content.get("defaults", {}), model, row)
+                changes = {key: value for part in parts for key, value in part.get("set", {}).items()}
+                changes["train.seed"] = seed
+                merged = {key: value for part in parts for key, value in part.items()}
+                runs[f"{model_name}-{row_name}-{seed}"] = {**merged, "set": changes}
+    return runs
+
+
+def work(job: tuple[str, dict[str, Any], dict[str, Any], Path, Path | None, float]) -> str:
+    """Do one run, its output in a file of its own, and say how it went."""
+    name, run, tasks, out, data, deadline = job
+    folder = out / name
+    if time.time() > deadline:
+        return f"{name}: not begun, out of time"
+    folder.mkdir(parents=True, exist_ok=True)
+    began = time.time()
+    with (folder / "log.txt").open("a", encoding="utf-8") as log:
+        sys.stdout = sys.stderr = log
+        try:
+            told = train(name, run, folder, data) + write(name, run, tasks, folder, data, deadline)
+        except Exception:
+            traceback.print_exc()
+            told = "failed, see its log.txt"
+        finally:
+            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    return f"{name}: {time.time() - began:.0f} s {told}"
+
+
+def train(name: str, run: dict[str, Any], folder: Path, data: Path | None) -> str:
+    """Train, unless that is done; rows are tokenized once for each model and data set in this process."""
+    from impatience import training
+    from impatience.recipes import load_recipe
+    from impatience.shipped import find
+
+    if (folder / "trained").exists() or "recipe" not in run:
+        return ""
+    shutil.rmtree(folder / "run", ignore_errors=True)
+    changes = {key: value if isinstance(value, str) else yaml.safe_dump(value) for key, value in run["set"].items()}
+    recipe = load_recipe(find(run["recipe"]), {**changes, "name": name})
+    encode, training.encode = training.encode, _cached(training.encode)
+    began = time.time()
+    try:
+        training.train(recipe, folder / "run", data_dir=data)
+    finally:
+        training.encode = encode
+    for checkpoint in (folder / "run").glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    (folder / "trained").touch()
+    _free()
+    return f"trained {time.time() - began:.0f} s "
+
+
+_ROWS: dict[str, Any] = {}
+
+
+def _cached(encode: Any) -> Any:
+    def cached(recipe: Any, split: str, model: Any, tokenizer: Any, data_dir: Any) -> Any:
+        key = f"{recipe.model.base} {split} {recipe.data} {recipe.train.seed if recipe.data.sentence_copies else 0}"
+        if key not in _ROWS:
+            _ROWS[key] = encode(recipe, split, model, tokenizer, data_dir)
+        return _ROWS[key]
+
+    return cached
+
+
+def write(
+    name: str, run: dict[str, Any], tasks: dict[str, Any], folder: Path, data: Path | None, deadline: float
+) -> str:
+    """Write the texts of every task that is not done."""
+    from impatience import evaluation
+    from impatience.protocols import PROTOCOLS
+    from impatience.recipes import build
+
+    told, subjects = "", {}
+    for task in run.get("write", []):
+        if (folder / task / "written").exists() or time.time() > deadline:
+            continue
+        options = dict(tasks[task])
+        settings = options.pop("settings", {})
+        protocol = options.pop("protocol", {"name": "reference"})
+        asker = build(PROTOCOLS[protocol["name"]], {k: v for k, v in protocol.items() if k != "name"}, task)
+        strategy = options.pop("strategy", "natural")
+        way = evaluation.seeded(strategy, options.get("seed", 0), options.pop("strategy_options", {}))
+        if str(settings) not in subjects:
+            subjects.clear()
+            _free()
+            subjects[str(settings)] = evaluation.load_subject(run.get("model", folder / "run"), **settings, quiet=True)
+        shutil.rmtree(folder / task, ignore_errors=True)
+        began = time.time()
+        evaluation.evaluate(
+            subjects[str(settings)],
+            out=folder / task,
+            protocol=asker,
+            strategy=way,
+            metrics=None,
+            name=name,
+            data_dir=data,
+            quiet=True,
+            **options,
+        )
+        (folder / task / "written").touch()
+        told += f"{task} {time.time() - began:.0f} s "
+    subjects.clear()
+    _free()
+    if not run.get("keep") and all((folder / task / "written").exists() for task in run.get("write", [])):
+        shutil.rmtree(folder / "run" / "model", ignore_errors=True)
+    return told
+
+
+def _free() -> None:
+    import gc
+
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ def targets(protocol: Protocol, *examples: Example) -> dict[str, int]:
 
 
 def test_every_protocol_says_what_it_is() -> None:
-    assert set(PROTOCOLS) == {"reference", "ood", "sweep", "ladder"}
     for protocol in PROTOCOLS.values():
         assert 10 < len(protocol.summary) < 90
 

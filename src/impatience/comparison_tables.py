@@ -12,6 +12,8 @@ from impatience.reports import Score
 from impatience.tables import MISSING, Cell, Table, interval, named, number, probability
 
 _FEW = 4
+_ENDINGS = ("eos_probability", "forced")
+"""Scores that say who ended the texts: without them an error of length says nothing."""
 _ARROWS: dict[Better, str] = {"lower": " ↓", "higher": " ↑", "zero": " → 0", "neither": ""}
 
 
@@ -35,15 +37,20 @@ def summary(comparison: Comparison) -> list[Table]:
 
 
 def _overview(comparison: Comparison) -> Table:
-    """The paper's MAE ± SD, and beside it the first aggregate of every other metric."""
-    primary = [measure for measure in _primary(comparison) if measure.metric != "length"]
-    best = min(subject.mae for subject in comparison.subjects)
-    several = len({subject.mae for subject in comparison.subjects}) > 1
+    """The paper's MAE ± SD, who ended the texts, and the first aggregate of every other metric.
+
+    A length that was forced is right by construction, so it cannot be the best one.
+    """
+    endings = [measure for measure in comparison.measures if measure.name in _ENDINGS]
+    primary = endings + [measure for measure in _primary(comparison) if measure.metric != "length"]
+    own = {subject.name: subject.mae for subject in comparison.subjects if not _forced(subject)}
+    several = len(set(own.values())) > 1
+    leading = [name for name, mae in own.items() if several and mae == min(own.values())]
     rows = tuple(
         (
             Cell(subject.name),
             Cell(f"{comparison.count:,}"),
-            Cell(f"{number(subject.mae)} ± {number(subject.sd)}", best=several and subject.mae == best),
+            Cell(f"{number(subject.mae)} ± {number(subject.sd)}", best=subject.name in leading),
             *(_score(subject.scores.get(measure.name), measure, subject) for measure in primary),
         )
         for subject in comparison.subjects
@@ -54,6 +61,12 @@ def _overview(comparison: Comparison) -> Table:
         "intervals. Arrows say which way is better."
     )
     return Table("overview", "The main figures", headings, rows, note)
+
+
+def _forced(subject: Subject) -> bool:
+    """Tell whether most texts were put on target by the landing or the strategy."""
+    forced = subject.scores.get("forced")
+    return forced is not None and forced.value > 0.5
 
 
 def _primary(comparison: Comparison) -> list[Measure]:
