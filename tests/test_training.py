@@ -20,7 +20,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 import impatience
-from impatience import LengthControlled
+from impatience import Ask, LengthControlled
 from impatience import toy as toy_models
 from impatience.data import Example, load
 from impatience.errors import DataError, OptionError, RunError
@@ -390,7 +390,7 @@ def test_the_writer_puts_a_source_as_training_did(learned: Path) -> None:
     model, tokenizer = build_model(recipe)
     example = load("toy", "validation", limit=1)[0]
     row = encode(recipe, "validation", model, tokenizer, None)[0]
-    assert writer._inputs(example.source, {})["input_ids"].tolist() == [row["input_ids"]]
+    assert writer.prompts.reads(Ask("one", example.source, 12)) == row["input_ids"]
     result = writer.write(example.source, words=12)
     assert (result.length, result.landed) == (12, "natural")
 
