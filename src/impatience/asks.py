@@ -24,9 +24,10 @@ class Ask:
         landing: Who decides where the text ends.
         task: What is done with the source, a name in ``TASKS``; None is what the model was trained for, and a summary
             where nobody knows.
+        before: What was said before the text, as (role, text) pairs: a system message, or earlier turns of a chat.
 
     Raises:
-        SourceError: If the source is empty.
+        SourceError: If the source is empty, or something is half a character.
         TargetError: If the target is not a whole number of at least 1.
         OptionError: If there is no such unit, landing or task.
     """
@@ -37,12 +38,13 @@ class Ask:
     unit: Unit = Unit.WORDS
     landing: Landing = Landing.NATURAL
     task: str | None = None
+    before: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str) or not self.text.strip():
             raise SourceError("The text to write from is empty.")
         try:
-            f"{self.id}{self.text}".encode()
+            "".join((self.id, self.text, *(text for _, text in self.before))).encode()
         except UnicodeEncodeError as error:
             raise SourceError(
                 f"The text has half a character (a lone surrogate, {error.object[error.start]!r}), so it is no text."
@@ -75,6 +77,7 @@ class Result:
         note: What was done with such a source, in words.
         taken_back: How many characters at the end of the streamed pieces are not in the text: the landing left them
             out, or a later token changed how they are written.
+        tokens: How many tokens the text has, whatever the unit.
     """
 
     text: str
@@ -87,6 +90,7 @@ class Result:
     parts: int = 1
     note: str = ""
     taken_back: int = 0
+    tokens: int = 0
 
 
 @dataclass(frozen=True)

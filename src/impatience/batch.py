@@ -132,7 +132,7 @@ def _refuses(writer: Writer, ask: Ask) -> str:
 
 def _row(result: Result) -> dict[str, Any]:
     row = {**vars(result)}
-    for name in ("taken_back", *(("parts", "note") if result.parts == 1 else ())):
+    for name in ("taken_back", "tokens", *(("parts", "note") if result.parts == 1 else ())):
         del row[name]
     return {"id": row.pop("id"), **row}
 

@@ -35,12 +35,14 @@ class Load:
     output: int
 
 
-def batches(loads: Sequence[Load], budget: int = BUDGET) -> list[list[int]]:
+def batches(loads: Sequence[Load], budget: int = BUDGET, room: int | None = None) -> list[list[int]]:
     """Put loads together, the longest first: what does not fit into memory, fails at once.
 
     Args:
         loads: In any order.
         budget: The most tokens of a batch, padding included; a load that is larger alone has a batch of its own.
+        room: The most tokens that the longest source and the longest output of a batch may have together, where a
+            model has them in one row; None if there is no such limit.
 
     Returns:
         Positions in ``loads``, each in one batch.
@@ -55,16 +57,17 @@ def batches(loads: Sequence[Load], budget: int = BUDGET) -> list[list[int]]:
             bands[-1].append(position)
         else:
             bands.append([position])
-    return [batch for band in bands for batch in _packed(band, loads, budget)]
+    return [batch for band in bands for batch in _packed(band, loads, budget, room)]
 
 
-def _packed(band: list[int], loads: Sequence[Load], budget: int) -> list[list[int]]:
+def _packed(band: list[int], loads: Sequence[Load], budget: int, room: int | None) -> list[list[int]]:
     """Put loads of a band together, those with the longest sources first."""
     found: list[list[int]] = []
     longest = max(loads[position].output for position in band)
     for position in sorted(band, key=lambda n: (-loads[n].source, n)):
         widest = loads[found[-1][0]].source if found else 0
-        if found and (len(found[-1]) + 1) * (widest + longest) <= budget:
+        width = widest + longest
+        if found and (len(found[-1]) + 1) * width <= budget and (room is None or width <= room):
             found[-1].append(position)
         else:
             found.append([position])

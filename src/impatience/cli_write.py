@@ -233,7 +233,7 @@ def _results(writer: Any, asks: Sequence[Ask], *, live: bool) -> Iterator[tuple[
 
 
 def _report(result: Result) -> dict[str, Any]:
-    return {name: value for name, value in vars(result).items() if name not in ("id", "taken_back")}
+    return {name: value for name, value in vars(result).items() if name not in ("id", "taken_back", "tokens")}
 
 
 def _status(result: Result) -> str:

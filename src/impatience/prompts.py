@@ -10,7 +10,10 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from threading import RLock
 from typing import Any
+
+import jinja2
 
 from impatience.asks import Ask
 from impatience.data import Encoder, Example
@@ -38,7 +41,7 @@ _REQUESTS = {
 
 
 class Prompts:
-    """Puts texts to one model.
+    """Puts texts to one model, in as many threads as one likes.
 
     Args:
         model: What reads.
@@ -54,6 +57,12 @@ class Prompts:
         self._chat = not self.encoder_decoder and self.tokenizer.chat_template is not None
         self._encoders: dict[str, Encoder] = {}
         self._announced: set[str] = set()
+        self._lock = RLock()  # a tokenizer is set anew by each call, so two at a time may read with wrong settings
+
+    @property
+    def takes_chats(self) -> bool:
+        """Whether the model can be asked in words, and be told what was said before."""
+        return self._chat and not self.trained
 
     @property
     def task(self) -> str:
@@ -76,6 +85,12 @@ class Prompts:
             SourceError: If the task needs a source of another form.
         """
         self._announce(ask.task)
+        if ask.before and not self.takes_chats:
+            raise SourceError("This model reads one text: it takes no system message and no earlier turns.")
+        with self._lock:
+            return self._reads(ask)
+
+    def _reads(self, ask: Ask) -> list[int]:
         if self.trained:
             try:
                 return self.encoder(ask.task).reads(Example(ask.id or "The text", ask.text, ""))
@@ -85,14 +100,19 @@ class Prompts:
             return list(self.tokenizer(ask.text, split_special_tokens=True, verbose=False)["input_ids"])
         length = "" if ask.unit is Unit.TOKENS else f" in {ask.target} {ask.unit}"
         request = _REQUESTS[ask.task or self.task].format(length=length)
-        message = {"role": "user", "content": f"{request}\n\n{ask.text.strip()}".strip()}
-        text = self.tokenizer.apply_chat_template([message], tokenize=False, add_generation_prompt=True)
+        messages = [{"role": role, "content": text} for role, text in ask.before]
+        messages.append({"role": "user", "content": f"{request}\n\n{ask.text.strip()}".strip()})
+        try:
+            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except jinja2.TemplateError as error:
+            raise SourceError(f"The model's chat template does not take these messages: {error}.") from error
         return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     def count(self, text: str) -> int:
         """Count the tokens of a text alone."""
         options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
-        return len(self.tokenizer(text, **options)["input_ids"])
+        with self._lock:
+            return len(self.tokenizer(text, **options)["input_ids"])
 
     def output(self, ask: Ask, source: int) -> int:
         """Estimate how many tokens a text will take, from how densely its source is written.

@@ -1,8 +1,9 @@
-"""A text while it is being written: a thread writes, and whoever reads the stream may go away at any time."""
+"""Texts while they are being written: each row of a batch has a reader of its own, who may go away at any time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any
@@ -15,39 +16,44 @@ from transformers.generation.streamers import BaseStreamer
 from impatience.asks import Ask, Piece, Result
 from impatience.lengths import Unit, Vocabulary, decode, measure
 
+Item = Piece | Result | BaseException
+
 
 class Gone(Exception):  # noqa: N818
-    """Nobody reads the stream any more."""
+    """Nobody reads the text any more."""
 
 
 class Feed:
-    """What a writing thread puts pieces into.
+    """What a text is put into while it is written: pieces, if they are wanted, and one result or exception at last.
 
     Args:
         ask: What is being written.
         vocabulary: Counts and decodes.
+        deliver: Takes what is put in; it is called in the thread that writes.
+        pieces: Whether pieces are wanted.
+        gone: Is set when nobody reads any more; the row then ends at its next step.
     """
 
-    def __init__(self, ask: Ask, vocabulary: Vocabulary) -> None:
-        self.ask, self.vocabulary = ask, vocabulary
-        self.queue: SimpleQueue[Piece | Result | BaseException] = SimpleQueue()
-        self.gone = Event()
+    def __init__(
+        self,
+        ask: Ask,
+        vocabulary: Vocabulary,
+        deliver: Callable[[Item], None],
+        *,
+        pieces: bool = True,
+        gone: Event | None = None,
+    ) -> None:
+        self.ask, self.vocabulary, self.deliver, self.pieces = ask, vocabulary, deliver, pieces
+        self.gone = gone or Event()
+        self.parts, self.note = 1, ""
         self.shown = ""
-
-    def options(self, *, pieces: bool) -> dict[str, Any]:
-        """Return what makes ``generate`` feed this, and stop when nobody reads any more.
-
-        Args:
-            pieces: False where what is written is not for the reader, or not in order, as with beams.
-        """
-        stop = {"stopping_criteria": StoppingCriteriaList([_UntilGone(self.gone)])}
-        return {**stop, "streamer": _Streamer(self)} if pieces else stop
 
     def tell(self, stage: str) -> None:
         """Say what is being done before the text is written."""
         if self.gone.is_set():
             raise Gone
-        self.queue.put(Piece("", 0, self.ask.target, self.ask.unit, stage))
+        if self.pieces:
+            self.deliver(Piece("", 0, self.ask.target, self.ask.unit, stage))
 
     def put(self, ids: list[int]) -> None:
         """Take the text so far, and pass on what is new and will stay."""
@@ -55,21 +61,49 @@ class Feed:
         if text.endswith("\ufffd") or not text.startswith(self.shown) or text == self.shown:
             return
         counted = len(ids) if self.ask.unit is Unit.TOKENS else measure(text, self.ask.unit)
-        self.queue.put(Piece(text[len(self.shown) :], counted, self.ask.target, self.ask.unit))
+        self.deliver(Piece(text[len(self.shown) :], counted, self.ask.target, self.ask.unit))
         self.shown = text
+
+    def finish(self, result: Result) -> None:
+        """Deliver what is left of the text, and the result, which says how much of what was shown is taken back."""
+        if self.gone.is_set():
+            self.deliver(Gone())
+            return
+        result = replace(result, parts=self.parts, note=self.note)
+        if result.text.startswith(self.shown):
+            if self.pieces and (rest := result.text[len(self.shown) :]):
+                self.deliver(Piece(rest, result.length, result.target, result.unit))
+        else:
+            pairs = zip(self.shown, result.text, strict=False)
+            kept = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(self.shown), len(result.text)))
+            result = replace(result, taken_back=len(self.shown) - kept)
+        self.deliver(result)
+
+
+def feeding(feeds: Sequence[Feed], *, pieces: bool) -> dict[str, Any]:
+    """Return what makes ``generate`` feed the rows of a batch, and end those that nobody reads any more.
+
+    Args:
+        feeds: One for each row; or one for all of them, if no pieces are wanted.
+        pieces: False where what is written is not for the reader, or not in order, as with beams.
+    """
+    stop = {"stopping_criteria": StoppingCriteriaList([_UntilGone(feeds)])}
+    return {**stop, "streamer": _Streamer(feeds)} if pieces and any(feed.pieces for feed in feeds) else stop
 
 
 class _Streamer(BaseStreamer):  # type: ignore[misc]
-    def __init__(self, feed: Feed) -> None:
-        self.feed, self.ids = feed, []  # type: ignore[var-annotated]
+    def __init__(self, feeds: Sequence[Feed]) -> None:
+        self.rows: list[tuple[Feed, list[int]]] = [(feed, []) for feed in feeds]
         self.begun = False
-        self.special = set(feed.vocabulary.special_ids)
+        self.special = set(feeds[0].vocabulary.special_ids)
 
     def put(self, value: Tensor) -> None:
-        """Take the ids of a step; the first call brings what was there before."""
+        """Take the ids of a step, one for each row; the first call brings what was there before."""
         if self.begun:
-            self.ids += [i for i in value.flatten().tolist() if i not in self.special]
-            self.feed.put(self.ids)
+            for (feed, ids), new in zip(self.rows, value.flatten().tolist(), strict=True):
+                if feed.pieces and new not in self.special and not feed.gone.is_set():
+                    ids.append(new)
+                    feed.put(ids)
         self.begun = True
 
     def end(self) -> None:
@@ -77,21 +111,23 @@ class _Streamer(BaseStreamer):  # type: ignore[misc]
 
 
 class _UntilGone(StoppingCriteria):  # type: ignore[misc]
-    def __init__(self, gone: Event) -> None:
-        self.gone = gone
+    def __init__(self, feeds: Sequence[Feed]) -> None:
+        self.feeds = feeds
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
-        """Stop every row once nobody reads any more."""
+        """End each row, with all its beams, once nobody reads it any more."""
         del scores, kwargs
-        return torch.full((input_ids.shape[0],), self.gone.is_set(), dtype=torch.bool, device=input_ids.device)
+        gone = torch.tensor([feed.gone.is_set() for feed in self.feeds], device=input_ids.device)
+        return gone.repeat_interleave(input_ids.shape[0] // len(self.feeds))
 
 
-def stream(feed: Feed, write: Callable[[], Result]) -> Iterator[Piece | Result]:
+def stream(items: SimpleQueue[Item], gone: Event, write: Callable[[], None]) -> Iterator[Piece | Result]:
     """Write in a thread, and yield pieces as they come, the result at last.
 
     Args:
-        feed: What ``write`` puts its pieces into.
-        write: Writes the text.
+        items: Where the pieces and the result come from.
+        gone: Is set if the reader goes away.
+        write: Writes the text, and puts it there.
 
     Raises:
         Exception: What ``write`` raised.
@@ -99,20 +135,20 @@ def stream(feed: Feed, write: Callable[[], Result]) -> Iterator[Piece | Result]:
 
     def work() -> None:
         try:
-            feed.queue.put(write())
+            write()
         except BaseException as error:
-            feed.queue.put(error)
+            items.put(error)
 
     thread = Thread(target=work, name="impatience-stream", daemon=True)
     thread.start()
     try:
         while True:
-            item = feed.queue.get()
+            item = items.get()
             if isinstance(item, BaseException):
                 raise item
             yield item
             if isinstance(item, Result):
                 return
     finally:
-        feed.gone.set()
+        gone.set()
         thread.join()

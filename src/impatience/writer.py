@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Lock
 from typing import Any
 
@@ -26,7 +28,7 @@ from impatience.protocols import Request
 from impatience.sources import DEFAULT_MODEL, resolve
 from impatience.storage import PROMPT, is_length_controlled, load_base, load_prompt
 from impatience.strategies import Pen
-from impatience.streaming import Feed, Gone, stream
+from impatience.streaming import Feed, Item, feeding, stream
 
 __all__ = ["DEFAULT_MODEL", "Ask", "Piece", "Result", "Writer", "load", "open_model"]
 
@@ -108,8 +110,8 @@ class Writer:
         """
         rows = [self.check(ask) for ask in asks]
         short = [position for position, ids in enumerate(rows) if fits(asks[position], self.prompts, len(ids))]
-        loads = [self._load(asks[position], len(rows[position])) for position in short]
-        for batch in batches(loads, budget):
+        loads = [self.load(asks[position], len(rows[position])) for position in short]
+        for batch in batches(loads, budget, self.room):
             places = [short[place] for place in batch]
             results = self._write([asks[n] for n in places], [rows[n] for n in places], kwargs)
             yield dict(zip(places, results, strict=True))
@@ -128,8 +130,21 @@ class Writer:
             **kwargs: What else ``generate`` takes.
         """
         self.check(ask)
-        feed = Feed(ask, self.model.vocabulary)
-        return stream(feed, lambda: self._feed(feed, kwargs))
+        items: SimpleQueue[Item] = SimpleQueue()
+        feed = Feed(ask, self.model.vocabulary, items.put)
+        return stream(items, feed.gone, lambda: self._stream(feed, kwargs))
+
+    def feed(self, feeds: Sequence[Feed], rows: list[list[int]], **kwargs: Any) -> None:
+        """Write one batch, each text into a feed of its own.
+
+        Args:
+            feeds: Where the texts go; their asks have one unit and one landing.
+            rows: What the model reads for each, as ``check`` returns it; it must be short enough to be read at once.
+            **kwargs: What else ``generate`` takes.
+        """
+        options = {**kwargs, **feeding(feeds, pieces=self._in_order(kwargs))}
+        for feed, result in zip(feeds, self._write([feed.ask for feed in feeds], rows, options), strict=True):
+            feed.finish(result)
 
     def check(self, ask: Ask) -> list[int]:
         """Return what the model reads of a source, all of it, if the model can write what is asked for.
@@ -142,8 +157,14 @@ class Writer:
         self.prompts.check(ask, min(len(ids), self.prompts.limit(self.prompts.output(ask, len(ids)))))
         return ids
 
-    def _load(self, ask: Ask, source: int) -> Load:
+    def load(self, ask: Ask, source: int) -> Load:
+        """Say what a text takes whose source has so many tokens."""
         return Load(ask.unit, ask.landing, source, self.prompts.output(ask, source))
+
+    @property
+    def room(self) -> int | None:
+        """The most tokens that are read and written in one row; None if the model sets no limit to both together."""
+        return None if self.prompts.encoder_decoder else self.prompts.room
 
     def _write(self, asks: Sequence[Ask], rows: list[list[int]], options: Mapping[str, Any]) -> list[Result]:
         """Write one batch: asks of one unit and landing, whose sources the model can read."""
@@ -152,35 +173,30 @@ class Writer:
             drafts = self.pen.steered(requests, asks[0].landing, inputs=self.pen.pad(rows), **options)
         return [
             Result(
-                draft.text, draft.length, ask.target, ask.unit, draft.landed, draft.eos_probability or 0.0, id=ask.id
+                draft.text,
+                draft.length,
+                ask.target,
+                ask.unit,
+                draft.landed,
+                draft.eos_probability or 0.0,
+                id=ask.id,
+                tokens=len(draft.ids),
             )
             for ask, draft in zip(asks, drafts, strict=True)
         ]
 
-    def _write_long(self, ask: Ask, options: Mapping[str, Any], budget: int, feed: Feed | None = None) -> Result:
+    def _write_long(self, ask: Ask, options: Mapping[str, Any], budget: int) -> Result:
         """Write from a source of any length."""
-        quiet = {**options, **feed.options(pieces=False)} if feed else options
-
-        def write(parts: Sequence[Ask]) -> list[Result]:
-            return self.write_many(parts, budget=budget, **quiet)
-
-        condensed = condense(ask, self.prompts, write, *([feed.tell] if feed else []))
-        own = {**options, **feed.options(pieces=self._in_order(options))} if feed else options
-        (result,) = self._write([condensed.ask], [self.prompts.reads(condensed.ask)], own)
+        condensed = condense(ask, self.prompts, partial(self.write_many, budget=budget, **options))
+        (result,) = self._write([condensed.ask], [self.prompts.reads(condensed.ask)], options)
         return replace(result, parts=condensed.parts, note=condensed.note)
 
-    def _feed(self, feed: Feed, options: Mapping[str, Any]) -> Result:
-        """Write what a stream asks for, and end it with the text that counts."""
-        result = self._write_long(feed.ask, options, BUDGET, feed)
-        if feed.gone.is_set():
-            raise Gone
-        if result.text.startswith(feed.shown):
-            if rest := result.text[len(feed.shown) :]:
-                feed.queue.put(Piece(rest, result.length, result.target, result.unit))
-            return result
-        same = next((n for n, (a, b) in enumerate(zip(feed.shown, result.text, strict=False)) if a != b), None)
-        kept = min(len(feed.shown), len(result.text)) if same is None else same
-        return replace(result, taken_back=len(feed.shown) - kept)
+    def _stream(self, feed: Feed, options: Mapping[str, Any]) -> None:
+        """Write what a stream asks for, from a source of any length."""
+        quiet = {**options, **feeding([feed], pieces=False)}
+        condensed = condense(feed.ask, self.prompts, partial(self.write_many, **quiet), feed.tell)
+        feed.parts, feed.note = condensed.parts, condensed.note
+        self.feed([feed], [self.prompts.reads(condensed.ask)], **options)
 
     def _in_order(self, options: Mapping[str, Any]) -> bool:
         """Tell whether tokens are written in the order they are read: not where beams are searched."""
