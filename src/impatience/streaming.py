@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any
@@ -74,10 +75,14 @@ class Feed:
             if self.pieces and (rest := result.text[len(self.shown) :]):
                 self.deliver(Piece(rest, result.length, result.target, result.unit))
         else:
-            pairs = zip(self.shown, result.text, strict=False)
-            kept = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(self.shown), len(result.text)))
-            result = replace(result, taken_back=len(self.shown) - kept)
+            result = replace(result, taken_back=taken_back(self.shown, result.text))
         self.deliver(result)
+
+
+def taken_back(shown: str, text: str) -> int:
+    """Count the characters at the end of what was shown that are not in the text."""
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(shown, text, strict=False))
+    return len(shown) - sum(1 for _ in same)
 
 
 def feeding(feeds: Sequence[Feed], *, pieces: bool) -> dict[str, Any]:

@@ -1,0 +1,221 @@
+"""The routes of a server."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from impatience.asks import Ask, Piece, Result
+from impatience.errors import ImpatienceError
+from impatience.landing import Landing
+from impatience.server.bodies import ChatBody, CompletionBody, WriteBody, WriteReply, report
+from impatience.server.completions import Form, ask_of
+from impatience.server.gate import Gate
+from impatience.server.options import Access, Limits
+from impatience.server.refusals import ErrorReply, Refusal, refusal
+from impatience.server.replies import ClientGone, EventStream, event, json_reply, while_connected
+from impatience.server.service import Job, Service
+from impatience.version import __version__
+from impatience.writer import Writer
+
+log = logging.getLogger(__name__)
+
+_PAGE = Path(__file__).parents[1] / "static" / "app"
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ErrorReply, "description": "The request cannot be answered"},
+    "5XX": {"model": ErrorReply, "description": "The server is being stopped, or too slow"},
+}
+_STREAMS: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+
+
+def create_app(writer: Writer, name: str, limits: Limits | None = None, access: Access | None = None) -> FastAPI:
+    """Return a server's application; its ``state.service`` is what answers.
+
+    Args:
+        writer: What writes.
+        name: What clients call the model.
+        limits: What is taken on.
+        access: Who may use it.
+    """
+    limits, access = limits or Limits(), access or Access()
+    service = Service(writer, name, limits, log_texts=access.log_texts)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        del app
+        yield
+        await service.close()
+
+    app = FastAPI(
+        title="impatience",
+        version=__version__,
+        description="Writes texts to length.",
+        docs_url=None,  # they would load scripts from elsewhere
+        redoc_url=None,
+        lifespan=lifespan,
+        responses=_ERRORS,
+    )
+    app.state.service = service
+    app.add_middleware(Gate, key=access.key, body_bytes=limits.body_bytes, meters=service.meters)
+    if access.origins:
+        headers = ["authorization", "content-type"]
+        app.add_middleware(
+            CORSMiddleware, allow_origins=list(access.origins), allow_methods=["GET", "POST"], allow_headers=headers
+        )
+    _add_errors(app)
+    _add_writing(app, service)
+    _add_state(app, service)
+    app.mount("/static", StaticFiles(directory=_PAGE), name="static")
+    return app
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(Refusal)
+    async def refused(request: Request, error: Refusal) -> Response:
+        del request
+        return json_reply(error.body, error.status, error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:])
+        if first["type"] == "json_invalid":
+            where = ""
+        message = str(first["msg"]).removeprefix("Value error, ")
+        found = Refusal(400, f"{where or 'The request'}: {message}.", str(first["type"]), where or None)
+        return await refused(request, found)
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> Response:
+        answer = await refused(request, Refusal(error.status_code, f"{error.detail}.", None))
+        answer.headers.update(error.headers or {})
+        return answer
+
+
+def _add_writing(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/write", response_model=WriteReply, responses={200: _STREAMS})
+    async def write(body: WriteBody, request: Request) -> Response:
+        """Write a text to a length."""
+        id = uuid.uuid4().hex  # noqa: A001
+
+        def ask() -> Ask:
+            target, unit = body.target.counted
+            return Ask(id, body.text, target, unit, Landing.parse(body.landing), body.task)
+
+        def reply(result: Result) -> dict[str, Any]:
+            return {"id": id, "model": service.name, "text": result.text, "report": report(result)}
+
+        job = await _begin(service, ask, body.stream, "text")
+        if body.stream:
+            return EventStream(_written(job, reply), job.close)
+        return await _whole(request, job, lambda result: reply(result), "text")
+
+    @app.post("/v1/chat/completions", response_model=None, responses={200: _STREAMS})
+    async def chat(body: ChatBody, request: Request) -> Response:
+        """Write an answer to a chat, to a length; as OpenAI's, with ``target`` and ``landing``."""
+        return await _complete(service, body, request, "messages")
+
+    @app.post("/v1/completions", response_model=None, responses={200: _STREAMS})
+    async def complete(body: CompletionBody, request: Request) -> Response:
+        """Write from a prompt, to a length; as OpenAI's, with ``target`` and ``landing``."""
+        return await _complete(service, body, request, "prompt")
+
+
+def _add_state(app: FastAPI, service: Service) -> None:
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        """List the model, and what it can be asked for."""
+        return {"object": "list", "data": [service.card()]}
+
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        """Show the model."""
+        if name != service.name:
+            raise Refusal(404, f"There is no model {name!r} here; there is {service.name!r}.", "model_not_found")
+        return service.card()
+
+    @app.get("/healthz")
+    async def health() -> Response:
+        """Say whether requests are taken."""
+        if service.draining:
+            return json_reply({"status": "stopping"}, 503)
+        return json_reply({"status": "ok"})
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """Show the counts, for Prometheus."""
+        return Response(service.meters.expose(), media_type="text/plain; version=0.0.4")
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        """Show the page."""
+        return FileResponse(_PAGE / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+async def _complete(service: Service, body: ChatBody | CompletionBody, request: Request, field: str) -> Response:
+    form = Form.new(isinstance(body, ChatBody), uuid.uuid4().hex, service.name)
+    job = await _begin(service, lambda: ask_of(body, form.id, service), bool(body.stream), field)
+    if body.stream:
+        usage = body.stream_options is not None and body.stream_options.include_usage
+        return EventStream(_spoken(form.stream(job, usage=usage), field), job.close)
+    return await _whole(request, job, lambda result: form.reply(result, job.source_tokens), field)
+
+
+async def _begin(service: Service, ask: Callable[[], Ask], pieces: bool, field: str) -> Job:
+    try:
+        return await service.begin(ask(), pieces=pieces)
+    except ImpatienceError as error:
+        raise refusal(error, field) from error
+
+
+async def _whole(request: Request, job: Job, reply: Callable[[Result], dict[str, Any]], field: str) -> Response:
+    """Wait for a text, and send it; if the client hangs up, nobody sees what is sent."""
+    try:
+        return json_reply(reply(await while_connected(request.receive, job.result())))
+    except ClientGone:
+        return Response(status_code=499)
+    except Exception as error:
+        raise _told(error, field) from error
+    finally:
+        job.close()
+
+
+async def _written(job: Job, reply: Callable[[Result], dict[str, Any]]) -> AsyncIterator[str]:
+    """Yield the events of a text that is being written."""
+    try:
+        async for item in job.items():
+            yield event("result", reply(item)) if isinstance(item, Result) else event("piece", _piece(item))
+    except Exception as error:
+        yield event("error", _told(error, "text").body)
+
+
+async def _spoken(events: AsyncIterator[str], field: str) -> AsyncIterator[str]:
+    """Pass on the events of a chat; an error is one of them."""
+    try:
+        async for one in events:
+            yield one
+    except Exception as error:
+        yield event("error", _told(error, field).body)
+
+
+def _told(error: Exception, field: str) -> Refusal:
+    """Return what a client is told of an error; what nobody foresaw is logged."""
+    told = refusal(error, field)
+    if told.status == 500:
+        log.error("A text could not be written.", exc_info=error)
+    return told
+
+
+def _piece(piece: Piece) -> dict[str, Any]:
+    return {**vars(piece), "unit": str(piece.unit)}

@@ -1,0 +1,211 @@
+"""Requests while they are answered: who gets a place, what is refused, and how long it may take."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from impatience.asks import Ask, Piece, Result
+from impatience.data import TASKS
+from impatience.landing import Landing
+from impatience.lengths import Unit
+from impatience.long_texts import fits
+from impatience.server.desk import Desk
+from impatience.server.meters import Meters
+from impatience.server.options import Limits
+from impatience.server.refusals import Refusal
+from impatience.streaming import Feed, Gone, Item
+from impatience.writer import Writer
+
+log = logging.getLogger(__name__)
+
+WRITING_TASKS = tuple(task for task in TASKS if task != "chat")
+"""What can be done with a text; a chat says so itself."""
+_LONG_AT_ONCE = 4
+"""Sources that are read in parts at a time; others of that kind wait."""
+
+
+class Service:
+    """One model and the requests that it answers. It lives in an event loop, which it never blocks.
+
+    Args:
+        writer: What writes.
+        name: What the model is called.
+        limits: What is taken on.
+        log_texts: Whether texts are written to the log.
+    """
+
+    def __init__(self, writer: Writer, name: str, limits: Limits, *, log_texts: bool = False) -> None:
+        self.writer, self.name, self.limits, self.log_texts = writer, name, limits, log_texts
+        self.created = int(time.time())
+        self.meters = Meters(lambda: self.taken, lambda: self.desk.waiting)
+        self.desk = Desk(writer, limits.budget, self.meters.batch)
+        self.taken = 0
+        self.draining = False
+        self._seconds = 1.0
+        self._readers = ThreadPoolExecutor(1, "impatience-read")
+        self._condensers = ThreadPoolExecutor(_LONG_AT_ONCE, "impatience-long")
+
+    @property
+    def target_tokens(self) -> int:
+        """The most tokens that a text may be asked to have."""
+        room = self.writer.prompts.room
+        return self.limits.target_tokens if room is None else min(self.limits.target_tokens, room - 1)
+
+    def card(self) -> dict[str, Any]:
+        """Return what a client may know of the model."""
+        return {
+            "id": self.name,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "impatience",
+            "impatience": {
+                "units": [str(unit) for unit in Unit],
+                "tasks": list(WRITING_TASKS),
+                "landings": [str(landing) for landing in Landing],
+                "max_target_tokens": self.target_tokens,
+                "max_source_characters": self.limits.source_characters,
+            },
+        }
+
+    async def begin(self, ask: Ask, *, pieces: bool) -> Job:
+        """Give a request a place and let its text be written.
+
+        Raises:
+            Refusal: If the server is full, or stops, or the request is over a limit.
+            ImpatienceError: If the model cannot write what is asked for.
+        """
+        if self.draining:
+            raise Refusal(503, "The server is being stopped. Try another, or later.", "stopping", retry_after=5)
+        if self.taken >= self.limits.requests:
+            after = max(1, min(60, math.ceil(self._seconds)))
+            raise Refusal(
+                429, f"{self.taken} requests are being answered or wait: try again later.", "queue_full", None, after
+            )
+        self._check_size(ask)
+        job = Job(self, ask, pieces=pieces)
+        try:
+            await job.hand_in()
+        except BaseException:
+            job.close()
+            raise
+        return job
+
+    def _check_size(self, ask: Ask) -> None:
+        size, most = len(ask.text) + sum(len(text) for _, text in ask.before), self.limits.source_characters
+        if size > most:
+            raise Refusal(400, f"The text has {size:,} characters; this server takes {most:,}.", "source_too_long")
+
+    def read(self, ask: Ask) -> list[int]:
+        """Return what the model reads; this takes a while for a long text.
+
+        Raises:
+            Refusal: If the target is over the limit.
+            ImpatienceError: If the model cannot write what is asked for.
+        """
+        ids = self.writer.check(ask)
+        if (tokens := self.writer.prompts.output(ask, len(ids))) > self.limits.target_tokens + 1:
+            raise Refusal(
+                400,
+                f"{ask.target:,} {ask.unit} are about {tokens - 1:,} tokens; this server writes "
+                f"{self.limits.target_tokens:,} at most. Ask for less.",
+                "target_too_long",
+                "target",
+            )
+        return ids
+
+    def finished(self, job: Job, result: Result, seconds: float) -> None:
+        """Note that a request was answered."""
+        self._seconds += 0.2 * (seconds - self._seconds)
+        self.meters.text(result)
+        log.info(
+            "%s: %d of %d %s, %s, %d tokens in %.2f s",
+            *(result.id, result.length, result.target, result.unit, result.landed, result.tokens, seconds),
+        )
+        if self.log_texts:
+            log.info("%s: read %r", result.id, job.ask.text)
+            log.info("%s: wrote %r", result.id, result.text)
+
+    async def close(self) -> None:
+        """Give up what runs, and end the threads."""
+        self.draining = True
+        await asyncio.to_thread(self.desk.close)
+        for pool in (self._readers, self._condensers):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+class Job:
+    """A request that has a place. Whoever holds it must close it, or the place is lost.
+
+    Args:
+        service: What answers it.
+        ask: What it asks for.
+        pieces: Whether the text is wanted in pieces.
+    """
+
+    def __init__(self, service: Service, ask: Ask, *, pieces: bool) -> None:
+        self.service, self.ask = service, ask
+        self.source_tokens = 0
+        self._loop = asyncio.get_running_loop()
+        self._items: asyncio.Queue[Item] = asyncio.Queue()
+        self._feed = Feed(ask, service.writer.model.vocabulary, self._deliver, pieces=pieces)
+        self._begun, self._open = self._loop.time(), True
+        service.taken += 1
+
+    async def hand_in(self) -> None:
+        """Read the source, and let the model write."""
+        service = self.service
+        ids = await self._loop.run_in_executor(service._readers, service.read, self.ask)
+        self.source_tokens = len(ids)
+        if fits(self.ask, service.writer.prompts, len(ids)):
+            service.desk.hand_in(self._feed, ids)
+        else:
+            service._condensers.submit(service.desk.hand_in_long, self._feed)
+
+    async def items(self) -> AsyncIterator[Piece | Result]:
+        """Yield the pieces as they are written, and the result.
+
+        Raises:
+            Refusal: If it takes too long, or the server stops.
+            Exception: What went wrong while it was written.
+        """
+        limit = self.service.limits.seconds
+        while True:
+            try:
+                async with asyncio.timeout_at(self._begun + limit):
+                    item = await self._items.get()
+            except TimeoutError:
+                raise Refusal(504, f"The text was not written within {limit:g} seconds.", "timeout") from None
+            if isinstance(item, Gone):
+                raise Refusal(503, "The server was stopped before the text was written.", "stopping", retry_after=5)
+            if isinstance(item, BaseException):
+                raise item
+            if isinstance(item, Result):
+                self.service.finished(self, item, self._loop.time() - self._begun)
+                yield item
+                return
+            yield item
+
+    async def result(self) -> Result:
+        """Wait for the end, and return the result."""
+        async for item in self.items():
+            if isinstance(item, Result):
+                return item
+        raise AssertionError("a job ends with a result")
+
+    def close(self) -> None:
+        """Free the place; the model ends the row at its next step, if it is still being written."""
+        if self._open:
+            self._open = False
+            self._feed.gone.set()
+            self.service.taken -= 1
+
+    def _deliver(self, item: Item) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody is there any more
+            self._loop.call_soon_threadsafe(self._items.put_nowait, item)
