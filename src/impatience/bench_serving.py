@@ -1,7 +1,8 @@
 """What batching brings a server: the same requests to one that batches, and to one that writes one text at a time.
 
 Both are real servers on loopback with the same model, and the same clients ask both for the same texts. Runs come in
-pairs, the order changing from pair to pair, so that a machine that slows down slows both.
+pairs, the order changing from pair to pair, so that a machine that slows down slows both. Processor time is measured
+as well, because on a shared machine the clock also measures the neighbours.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from operator import truediv
 from threading import Thread
 from typing import Any
 
@@ -42,6 +44,8 @@ class ServingReport:
         tokens: Tokens that were written in each run.
         alone_seconds: Time of each run, one text at a time.
         batched_seconds: Time of the batched run of the same pair.
+        alone_cpu_seconds: Processor time of each run, one text at a time; servers and clients together.
+        batched_cpu_seconds: Processor time of the batched run of the same pair.
         environment: Where it was measured.
     """
 
@@ -52,20 +56,27 @@ class ServingReport:
     tokens: int
     alone_seconds: tuple[float, ...]
     batched_seconds: tuple[float, ...]
+    alone_cpu_seconds: tuple[float, ...]
+    batched_cpu_seconds: tuple[float, ...]
     environment: dict[str, Any]
 
     @property
     def speed_up(self) -> float:
         """How many times as fast the batched server is; the median of the pairs."""
-        return statistics.median(a / b for a, b in zip(self.alone_seconds, self.batched_seconds, strict=True))
+        return float(statistics.median(map(truediv, self.alone_seconds, self.batched_seconds)))
+
+    @property
+    def cpu_speed_up(self) -> float:
+        """The same in processor time."""
+        return float(statistics.median(map(truediv, self.alone_cpu_seconds, self.batched_cpu_seconds)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values that JSON can hold."""
-        return asdict(self) | {"speed_up": self.speed_up}
+        return asdict(self) | {"speed_up": self.speed_up, "cpu_speed_up": self.cpu_speed_up}
 
 
 def serving(
-    writer: Writer, model: str, targets: Sequence[int], requests: int = 32, clients: int = 16, repeats: int = 3
+    writer: Writer, model: str, targets: Sequence[int], requests: int = 32, clients: int = 32, repeats: int = 1
 ) -> ServingReport:
     """Time a server that batches against one that does not.
 
@@ -75,28 +86,22 @@ def serving(
         targets: Lengths in tokens, asked for in turn; texts are held to them, so that both servers write as much.
         requests: Of each run.
         clients: That ask at the same time.
-        repeats: Pairs of runs, after one of each with a request for each client to warm up.
+        repeats: Pairs of runs, after one request to each to warm up.
     """
     bodies = [_body(n, targets[n % len(targets)]) for n in range(requests)]
-    times: dict[int, list[float]] = {1: [], Limits.budget: []}
+    times: dict[int, list[tuple[float, float]]] = {1: [], Limits.budget: []}
     with _running(writer, 1) as alone, _running(writer, Limits.budget) as batched:
         ports = {1: alone, Limits.budget: batched}
         for port in ports.values():
-            _ask_all(port, bodies[:clients], clients)
+            _ask(port, bodies[0])
         for pair in range(repeats):
             for budget in sorted(ports, reverse=pair % 2 == 1):
-                begin = time.perf_counter()
+                begin, cpu_begin = time.perf_counter(), time.process_time()
                 tokens = _ask_all(ports[budget], bodies, clients)
-                times[budget].append(time.perf_counter() - begin)
+                times[budget].append((time.perf_counter() - begin, time.process_time() - cpu_begin))
+    (alone_wall, alone_cpu), (wall, cpu) = (zip(*runs, strict=True) for runs in times.values())
     return ServingReport(
-        model,
-        requests,
-        clients,
-        tuple(targets),
-        tokens,
-        tuple(times[1]),
-        tuple(times[Limits.budget]),
-        environment(),
+        model, requests, clients, tuple(targets), tokens, alone_wall, wall, alone_cpu, cpu, environment()
     )
 
 
@@ -108,12 +113,17 @@ def render(report: ServingReport) -> Table:
         f"{', '.join(map(str, report.targets))} tokens",
         caption=f"median of {len(report.alone_seconds)} pairs; {where}",
     )
-    for heading in ("", "seconds", "requests/s", "tokens/s"):
+    for heading in ("", "seconds", "CPU seconds", "requests/s", "tokens/s"):
         table.add_column(heading, justify="right" if heading else "left")
-    for name, seconds in (("one at a time", report.alone_seconds), ("batched", report.batched_seconds)):
-        middle = statistics.median(seconds)
-        table.add_row(name, f"{middle:.2f}", f"{report.requests / middle:.2f}", f"{report.tokens / middle:.1f}")
-    table.add_row("batched is", f"{report.speed_up:.2f} × as fast", "", "")
+    for name, runs, cpu in (
+        ("one at a time", report.alone_seconds, report.alone_cpu_seconds),
+        ("batched", report.batched_seconds, report.batched_cpu_seconds),
+    ):
+        seconds = statistics.median(runs)
+        rates = (f"{report.requests / seconds:.2f}", f"{report.tokens / seconds:.1f}")
+        table.add_row(name, f"{seconds:.2f}", f"{statistics.median(cpu):.2f}", *rates)
+    gain = f"{report.speed_up:.2f} ×"
+    table.add_row("batched is faster", gain, f"{report.cpu_speed_up:.2f} ×", gain, gain)
     return table
 
 

@@ -56,9 +56,9 @@ def serve(
 def bench(
     model: Annotated[str | None, typer.Option(help="A folder or hub name instead of the default model.")] = None,
     requests: Annotated[int, typer.Option(min=1, help="Requests of a run.")] = 32,
-    clients: Annotated[int, typer.Option(min=1, help="Clients that ask at the same time.")] = 16,
-    targets: Annotated[str, typer.Option(help="Lengths in tokens, asked for in turn.")] = "24,32,48,64",
-    repeats: Annotated[int, typer.Option(min=1, help="Pairs of runs.")] = 3,
+    clients: Annotated[int, typer.Option(min=1, help="Clients that ask at the same time.")] = 32,
+    targets: Annotated[str, typer.Option(help="Lengths in tokens, asked for in turn.")] = "48,64,96,128",
+    repeats: Annotated[int, typer.Option(min=1, help="Pairs of runs.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Also write the report as JSON to this file.")] = None,
 ) -> None:
     """Time a server that batches against one that writes one text at a time."""

@@ -54,7 +54,9 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Look whether it is time to end; this is called ten times a second."""
-        if self._stop_at and (not self.service.taken or time.monotonic() > self._stop_at):
+        if self._stop_at and time.monotonic() > self._stop_at:
+            self.service.give_up()
+        if self._stop_at and not self.service.taken:
             self.should_exit = True
         return await super().on_tick(counter)
 
@@ -68,9 +70,13 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        sock.listen(2048)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(2048)
+        except OSError:
+            sock.close()
+            raise
     except OSError as error:
         raise OptionError(f"--host {host} --port {port} cannot be had: {error.strerror or error}.") from error
     return sock

@@ -46,11 +46,16 @@ class Service:
         self.created = int(time.time())
         self.meters = Meters(lambda: self.taken, lambda: self.desk.waiting)
         self.desk = Desk(writer, limits.budget, self.meters.batch)
-        self.taken = 0
+        self.jobs: set[Job] = set()
         self.draining = False
         self._seconds = 1.0
         self._readers = ThreadPoolExecutor(1, "impatience-read")
         self._condensers = ThreadPoolExecutor(_LONG_AT_ONCE, "impatience-long")
+
+    @property
+    def taken(self) -> int:
+        """How many requests are being answered or wait."""
+        return len(self.jobs)
 
     @property
     def target_tokens(self) -> int:
@@ -132,8 +137,13 @@ class Service:
             log.info("%s: read %r", result.id, job.ask.text)
             log.info("%s: wrote %r", result.id, result.text)
 
+    def give_up(self) -> None:
+        """Tell those who still wait for a text that none will come."""
+        for job in self.jobs:
+            job.give_up()
+
     async def close(self) -> None:
-        """Give up what runs, and end the threads."""
+        """Write no more, and end the threads."""
         self.draining = True
         await asyncio.to_thread(self.desk.close)
         for pool in (self._readers, self._condensers):
@@ -155,8 +165,8 @@ class Job:
         self._loop = asyncio.get_running_loop()
         self._items: asyncio.Queue[Item] = asyncio.Queue()
         self._feed = Feed(ask, service.writer.model.vocabulary, self._deliver, pieces=pieces)
-        self._begun, self._open = self._loop.time(), True
-        service.taken += 1
+        self._begun = self._loop.time()
+        service.jobs.add(self)
 
     async def hand_in(self) -> None:
         """Read the source, and let the model write."""
@@ -201,10 +211,12 @@ class Job:
 
     def close(self) -> None:
         """Free the place; the model ends the row at its next step, if it is still being written."""
-        if self._open:
-            self._open = False
-            self._feed.gone.set()
-            self.service.taken -= 1
+        self._feed.gone.set()
+        self.service.jobs.discard(self)
+
+    def give_up(self) -> None:
+        """End it without a text; this is called in the event loop."""
+        self._items.put_nowait(Gone())
 
     def _deliver(self, item: Item) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody is there any more
