@@ -176,7 +176,8 @@ def test_texts_that_come_together_are_batched_by_length_and_each_gets_its_own(
         first = pool.submit(client.write, CORPUS[9], tokens=3)
         eventually(lambda: held.batches)
         others = [
-            pool.submit(client.write, CORPUS[n], "exact", bool(n % 2), tokens=length) for n, length in enumerate(lengths)
+            pool.submit(client.write, CORPUS[n], "exact", bool(n % 2), tokens=length)
+            for n, length in enumerate(lengths)
         ]
         eventually(lambda: service.desk.waiting == 8)
         held.go.set()

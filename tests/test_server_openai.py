@@ -55,7 +55,10 @@ def test_a_chat(client: openai.OpenAI, writer: Writer) -> None:
 
 
 def test_what_was_said_before_is_read(client: openai.OpenAI, writer: Writer) -> None:
-    told = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": NOTE}]}]
+    told = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": NOTE}]},
+    ]
     alone, before, after = chat(client, NOTE), chat(client, NOTE, messages=told), chat(client, NOTE, CORPUS[3], NOTE)
     assert alone.usage.prompt_tokens < before.usage.prompt_tokens < after.usage.prompt_tokens
     assert len({reply.choices[0].message.content for reply in (alone, before, after)}) == 3
@@ -207,7 +210,10 @@ def test_a_client_tries_again_when_the_queue_was_full(writer: Writer, monkeypatc
             assert len(chat(patient, NOTE).choices[0].message.content.split()) == 6
         assert statuses == [429, 200]
         service.jobs.add(object())  # type: ignore[arg-type]
-        with openai.OpenAI(base_url=address, api_key="any", max_retries=0) as hasty, pytest.raises(openai.RateLimitError):
+        with (
+            openai.OpenAI(base_url=address, api_key="any", max_retries=0) as hasty,
+            pytest.raises(openai.RateLimitError),
+        ):
             chat(hasty, NOTE)
 
 

@@ -167,8 +167,14 @@ class Call:
         kwargs = config.update(**kwargs)
         if not bounded:
             forced = int(config.forced_bos_token_id is not None)
-            config.max_new_tokens = step_budget(self.target, self.landing, self.room, forced)
-        last = config.max_length if config.max_new_tokens is None else self.first + config.max_new_tokens
+            # Each row is held to its own budget: what it says does not depend on what it is written with.
+            own = [Target(self.target.unit, (value,)) for value in self.target.values]
+            budgets = [step_budget(one, self.landing, self.room, forced) for one in own]
+            config.max_new_tokens = max(budgets)
+            last = [self.first + budget for budget in budgets]
+        else:
+            most = config.max_length if config.max_new_tokens is None else self.first + config.max_new_tokens
+            last = [most] * len(self.target.values)
         self.report, self.as_dict = report, bool(config.return_dict_in_generate)
         self.settles = report or self.landing is not Landing.NATURAL
         self.trace = Trace(eos_ids(config))

@@ -14,6 +14,7 @@ start another word than finish this one ends here, in greedy search, in sampling
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import torch
@@ -46,7 +47,7 @@ class Lander(LogitsProcessor):  # type: ignore[misc]
         landing: ``EXACT`` or ``AT_MOST``.
         target: What was asked for, one value a row of the batch.
         start: (B,) column of the first written id.
-        last: Column that the sequence cannot grow beyond.
+        last: For each row, the column that the sequence cannot grow beyond.
         vocabulary: Tells what each id adds.
         eos: The ids that end a text.
     """
@@ -56,13 +57,14 @@ class Lander(LogitsProcessor):  # type: ignore[misc]
         landing: Landing,
         target: Target,
         start: Tensor,
-        last: int,
+        last: Sequence[int],
         vocabulary: Vocabulary,
         eos: list[int],
     ) -> None:
         self.exact = landing is Landing.EXACT
-        self.unit, self.vocabulary, self.eos, self.last = target.unit, vocabulary, eos, last
+        self.unit, self.vocabulary, self.eos = target.unit, vocabulary, eos
         self.target = torch.tensor(target.values, device=start.device)
+        self.last = torch.tensor(last, device=start.device)
         self.start = start
         self._completions: dict[bytes, Tensor] = {}
 
@@ -100,7 +102,8 @@ class Lander(LogitsProcessor):  # type: ignore[misc]
         fits = (added <= left[:, None]) & ~table.special & ~(done[:, None] & table.spaced)
         if not self.exact:
             return fits, torch.ones_like(done)
-        steps = self.last - ids.shape[1] - 4  # the others are for EOS, and to finish a character
+        last = self.last.repeat_interleave(ids.shape[0] // self.last.shape[0])
+        steps = last - ids.shape[1] - 4  # the others are for EOS, and to finish a character
         hurry = (left >= steps)[:, None]
         helps = (table.fragment | (added >= 1)) & ~table.unfinished
         return fits & (helps | ~hurry), done

@@ -36,7 +36,8 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorReply, "description": "The request cannot be answered"},
     "5XX": {"model": ErrorReply, "description": "The server is being stopped, or too slow"},
 }
-_STREAMS: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+_EVENT = {"type": "object", "properties": {"event": {"type": "string"}, "data": {"type": "string"}}}
+_STREAMS: dict[str, Any] = {"content": {"text/event-stream": {"schema": _EVENT}}}
 
 
 def create_app(writer: Writer, name: str, limits: Limits | None = None, access: Access | None = None) -> FastAPI:
