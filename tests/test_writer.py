@@ -67,6 +67,13 @@ def test_many_are_what_each_is_alone_and_in_order(kind: str) -> None:
             assert result.length <= ask.target
 
 
+def test_a_text_that_runs_out_of_steps_says_the_same_in_any_company(writer: Writer) -> None:
+    asks = [Ask(f"{n}", CORPUS[n], target, Unit.WORDS, Landing.EXACT) for n, target in enumerate((30, 35, 40, 45))]
+    together = writer.write_many(asks)
+    assert together == [writer.write_many([ask])[0] for ask in asks]
+    assert any(result.tokens > 4 * result.target for result in together), "one was in a hurry"
+
+
 def test_batches_hold_alike_loads_within_the_budget() -> None:
     loads = [
         Load(unit, landing, 10 + 7 * n % 50, 5 + 13 * n % 90)
@@ -84,6 +91,9 @@ def test_batches_hold_alike_loads_within_the_budget() -> None:
         assert len(batch) == 1 or len(batch) * (widest + longest) <= 400
         assert longest <= 1.5 * min(one.output for one in members)
     assert batches([Load(Unit.WORDS, Landing.EXACT, 900, 10)] * 2, 400) == [[0], [1]]
+    long_source, long_output = Load(Unit.WORDS, Landing.EXACT, 80, 20), Load(Unit.WORDS, Landing.EXACT, 70, 30)
+    assert batches([long_source, long_output]) == [[0, 1]]
+    assert batches([long_source, long_output], room=100) == [[0], [1]], "30 do not fit behind 80"
     assert batches([]) == []
 
 

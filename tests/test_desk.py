@@ -1,0 +1,170 @@
+"""The desk: what is written together, and what becomes of those who leave."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from impatience import Ask, Piece, Result, Unit, Writer
+from impatience.errors import SourceError
+from impatience.landing import Landing
+from impatience.server.desk import Desk
+from impatience.streaming import Feed, Gone, Item
+from serving import eventually, make_writer
+from toys import CORPUS
+
+
+@pytest.fixture(scope="module")
+def writer() -> Writer:
+    return make_writer()
+
+
+@pytest.fixture
+def desk(writer: Writer) -> Iterator[Desk]:
+    desk = Desk(writer)
+    yield desk
+    desk.close()
+
+
+def ask(n: int, target: int, unit: Unit = Unit.TOKENS) -> Ask:
+    return Ask(str(n), CORPUS[n], target, unit, Landing.EXACT)
+
+
+def new(writer: Writer, asked: Ask, **options: Any) -> tuple[Feed, SimpleQueue[Item]]:
+    items: SimpleQueue[Item] = SimpleQueue()
+    return Feed(asked, writer.model.vocabulary, items.put, **options), items
+
+
+def drain(items: SimpleQueue[Item]) -> list[Item]:
+    """Return all that comes, up to the result or exception."""
+    found = [items.get(timeout=30)]
+    while isinstance(found[-1], Piece):
+        found.append(items.get(timeout=30))
+    assert items.empty(), "nothing comes after the end"
+    return found
+
+
+def test_rows_of_a_batch_stream_by_themselves_and_are_what_they_are_alone(writer: Writer) -> None:
+    asks = [ask(n, 10 + n) for n in range(5)]
+    feeds = [new(writer, one, pieces=n != 3) for n, one in enumerate(asks)]
+    writer.feed([feed for feed, _ in feeds], [writer.check(one) for one in asks])
+    for n, (one, (_, items)) in enumerate(zip(asks, feeds, strict=True)):
+        *pieces, result = drain(items)
+        assert result == writer.write_many([one])[0]
+        assert isinstance(result, Result)
+        if n == 3:
+            assert pieces == [], "they were not wanted"
+        else:
+            assert len(pieces) > 3
+            assert "".join(piece.text for piece in pieces if isinstance(piece, Piece)) == result.text
+
+
+def test_who_leaves_ends_one_row_and_no_other(writer: Writer) -> None:
+    stays, items = new(writer, ask(0, 30))
+    taken: list[Item] = []
+
+    def once(item: Item) -> None:
+        taken.append(item)
+        leaves.gone.set()
+
+    leaves = Feed(ask(1, 30), writer.model.vocabulary, once)
+    writer.feed([leaves, stays], [writer.check(feed.ask) for feed in (leaves, stays)])
+    assert isinstance(taken[0], Piece)
+    assert [type(item) for item in taken[1:]] == [Gone]
+    assert drain(items)[-1] == writer.write_many([stays.ask])[0]
+
+
+def test_a_batch_that_everybody_left_stops(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+    model = writer.model.base_model
+    handle = model.register_forward_hook(lambda *_: steps.append(1))
+    feeds = [new(writer, ask(n, 200)) for n in range(2)]
+    for feed, _ in feeds:
+        feed.gone.set()
+    writer.feed([feed for feed, _ in feeds], [writer.check(feed.ask) for feed, _ in feeds])
+    handle.remove()
+    assert len(steps) == 1
+    assert [type(drain(items)[-1]) for _, items in feeds] == [Gone, Gone]
+
+
+def test_beams_leave_by_row_too(writer: Writer) -> None:
+    (leaves, gone), (stays, items) = (new(writer, ask(n, 12)) for n in range(2))
+    leaves.gone.set()
+    writer.feed([leaves, stays], [writer.check(feed.ask) for feed in (leaves, stays)], num_beams=2)
+    assert isinstance(drain(gone)[-1], Gone)
+    assert drain(items)[-1].text == writer.write_many([stays.ask], num_beams=2)[0].text  # type: ignore[union-attr]
+
+
+def test_who_waited_longest_is_next_and_nobody_is_forgotten(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, order = threading.Event(), []
+    feed_all = writer.feed
+
+    def held(feeds: Any, rows: Any, **kwargs: Any) -> None:
+        order.append([one.ask.target for one in feeds])
+        assert go.wait(30)
+        feed_all(feeds, rows, **kwargs)
+
+    monkeypatch.setattr(writer, "feed", held)
+    rows: list[int] = []
+    desk = Desk(writer, watch=rows.append)
+    feeds = []
+    for n, target in enumerate((3, 50, 9, 51, 10, 52)):
+        feeds.append(new(writer, ask(n, target)))
+        desk.hand_in(feeds[-1][0], writer.check(feeds[-1][0].ask))
+        if n == 0:
+            eventually(lambda: order)
+    feeds[5][0].gone.set()
+    go.set()
+    ends = [drain(items)[-1] for _, items in feeds]
+    assert [end.length for end in ends[:5]] == [3, 50, 9, 51, 10]  # type: ignore[union-attr]
+    assert isinstance(ends[5], Gone)
+    assert order == [[3], [50, 51], [9, 10]]
+    assert rows == [1, 2, 2]
+    desk.close()
+    feed, items = new(writer, ask(0, 3))
+    desk.hand_in(feed, writer.check(feed.ask))
+    assert isinstance(drain(items)[-1], Gone), "the desk is closed"
+
+
+def test_closing_ends_what_runs(writer: Writer) -> None:
+    desk = Desk(writer)
+    feed, items = new(writer, ask(0, 900))
+    desk.hand_in(feed, writer.check(feed.ask))
+    items.get(timeout=30)
+    desk.close()
+    end = items.get()
+    while isinstance(end, Piece):
+        end = items.get()
+    assert isinstance(end, Gone)
+
+
+LONG = " ".join(CORPUS[:24] * 3)
+
+
+def test_the_parts_of_a_long_source_end_when_its_reader_leaves(writer: Writer, desk: Desk) -> None:
+    feed, items = new(writer, Ask("l", LONG, 9))
+    deliver = feed.deliver
+
+    def leave(item: Item) -> None:
+        deliver(item)
+        feed.gone.set()
+
+    feed.deliver = leave
+    desk.hand_in_long(feed)
+    first, end = drain(items)
+    assert isinstance(first, Piece)
+    assert "parts of it first" in first.stage
+    assert isinstance(end, Gone)
+
+
+def test_what_goes_wrong_with_a_long_source_is_told(
+    writer: Writer, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer.prompts, "splits", lambda ask: False)
+    feed, items = new(writer, Ask("l", LONG, 9))
+    desk.hand_in_long(feed)
+    assert isinstance(drain(items)[-1], SourceError)
