@@ -47,6 +47,7 @@ def article(tmp_path: Path) -> str:
 COMMANDS = """
 write
 batch
+serve
 train
 recipes
 data
@@ -57,6 +58,7 @@ datasets
 methods
 models
 bench overhead
+bench serve
 plot signal
 plot errors
 plot lengths

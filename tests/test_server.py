@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from impatience import Ask, Unit, Writer, cli
 from impatience.errors import OptionError
 from impatience.landing import Landing
 from impatience.server import Access, Limits, check_host, listen, read_key
+from impatience.server.replies import EventStream
 from impatience.server.service import Service
 from serving import NAME, NOTE, Client, eventually, make_writer, running
 from toys import CORPUS
@@ -267,6 +269,20 @@ def test_a_text_that_takes_too_long_is_given_up(writer: Writer, monkeypatch: pyt
         assert client.write(stream=True, words=4).events[-1][1]["error"]["code"] == "timeout"
         eventually(lambda: service.taken == 0)
         held.go.set()
+
+
+def test_a_client_that_does_not_read_holds_no_place_for_ever() -> None:
+    closed = []
+
+    async def events() -> AsyncIterator[str]:
+        yield "data: 1\n\n"
+
+    async def never(message: Any = None) -> Any:
+        if message is None or message["type"] == "http.response.body":
+            await asyncio.Event().wait()
+
+    asyncio.run(EventStream(events(), lambda: closed.append(1), 0.05)({}, never, never))
+    assert closed == [1]
 
 
 def test_limits_of_body_source_and_target(writer: Writer) -> None:

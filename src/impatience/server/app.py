@@ -36,6 +36,8 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorReply, "description": "The request cannot be answered"},
     "5XX": {"model": ErrorReply, "description": "The server is being stopped, or too slow"},
 }
+_SLACK = 10
+"""Seconds that a client has to read the end of a stream when its time is over."""
 _EVENT = {"type": "object", "properties": {"event": {"type": "string"}, "data": {"type": "string"}}}
 _STREAMS: dict[str, Any] = {"content": {"text/event-stream": {"schema": _EVENT}}}
 
@@ -119,8 +121,8 @@ def _add_writing(app: FastAPI, service: Service) -> None:
 
         job = await _begin(service, ask, body.stream, "text")
         if body.stream:
-            return EventStream(_written(job, reply), job.close)
-        return await _whole(request, job, lambda result: reply(result), "text")
+            return _stream(_written(job, reply), job)
+        return await _whole(request, job, reply, "text")
 
     @app.post("/v1/chat/completions", response_model=None, responses={200: _STREAMS})
     async def chat(body: ChatBody, request: Request) -> Response:
@@ -169,7 +171,7 @@ async def _complete(service: Service, body: ChatBody | CompletionBody, request: 
     job = await _begin(service, lambda: ask_of(body, form.id, service), bool(body.stream), field)
     if body.stream:
         usage = body.stream_options is not None and body.stream_options.include_usage
-        return EventStream(_spoken(form.stream(job, usage=usage), field), job.close)
+        return _stream(_spoken(form.stream(job, usage=usage), field), job)
     return await _whole(request, job, lambda result: form.reply(result, job.source_tokens), field)
 
 
@@ -178,6 +180,10 @@ async def _begin(service: Service, ask: Callable[[], Ask], pieces: bool, field: 
         return await service.begin(ask(), pieces=pieces)
     except ImpatienceError as error:
         raise refusal(error, field) from error
+
+
+def _stream(events: AsyncIterator[str], job: Job) -> EventStream:
+    return EventStream(events, job.close, job.service.limits.seconds + _SLACK)
 
 
 async def _whole(request: Request, job: Job, reply: Callable[[Result], dict[str, Any]], field: str) -> Response:

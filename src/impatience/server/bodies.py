@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from impatience.asks import Result
 from impatience.lengths import Unit
@@ -93,6 +93,15 @@ class Message(BaseModel):
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart]
 
+    @field_validator("content", mode="before")
+    @classmethod
+    def _text_alone(cls, content: Any) -> Any:
+        if isinstance(content, str):
+            return content
+        if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+            return content
+        raise ValueError("only text is read here, as a string or in parts of the type text")
+
     @property
     def text(self) -> str:
         """All that it says."""
@@ -144,6 +153,13 @@ class CompletionBody(_Completion):
     """A prompt, as OpenAI's clients send it, with a target."""
 
     prompt: str | Annotated[list[str], Field(min_length=1, max_length=1)] = Field(description="One text.")
+
+    @field_validator("prompt", mode="before")
+    @classmethod
+    def _one_text(cls, prompt: Any) -> Any:
+        if isinstance(prompt, str) or (isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str)):
+            return prompt
+        raise ValueError("a request has one prompt here, and it is a text")
 
     @property
     def text(self) -> str:

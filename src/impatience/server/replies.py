@@ -61,22 +61,24 @@ class EventStream(Response):
     Args:
         events: The events.
         close: Is called at the end, however it comes about, even if no event was ever asked for.
+        seconds: The most time that it may take to send them: a client may be there and not read.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[str], close: Callable[[], None]) -> None:
+    def __init__(self, events: AsyncIterator[str], close: Callable[[], None], seconds: float) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self.events, self.close = events, close
+        self.events, self.close, self.seconds = events, close, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events."""
         del scope
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await while_connected(receive, self._send(send))
-        except ClientGone:
+            async with asyncio.timeout(self.seconds):
+                await while_connected(receive, self._send(send))
+        except (ClientGone, TimeoutError):
             pass
         finally:
             self.close()

@@ -49,7 +49,7 @@ class Service:
         self.jobs: set[Job] = set()
         self.draining = False
         self._seconds = 1.0
-        self._readers = ThreadPoolExecutor(1, "impatience-read")
+        self.readers = ThreadPoolExecutor(1, "impatience-read")
         self._condensers = ThreadPoolExecutor(_LONG_AT_ONCE, "impatience-long")
 
     @property
@@ -107,13 +107,14 @@ class Service:
         if size > most:
             raise Refusal(400, f"The text has {size:,} characters; this server takes {most:,}.", "source_too_long")
 
-    def read(self, ask: Ask) -> list[int]:
-        """Return what the model reads; this takes a while for a long text.
+    def read(self, feed: Feed) -> int:
+        """Read a source, let the model write from it, and return how many tokens it has; a long one takes a while.
 
         Raises:
             Refusal: If the target is over the limit.
             ImpatienceError: If the model cannot write what is asked for.
         """
+        ask = feed.ask
         ids = self.writer.check(ask)
         if (tokens := self.writer.prompts.output(ask, len(ids))) > self.limits.target_tokens + 1:
             raise Refusal(
@@ -123,7 +124,11 @@ class Service:
                 "target_too_long",
                 "target",
             )
-        return ids
+        if fits(ask, self.writer.prompts, len(ids)):
+            self.desk.hand_in(feed, ids)
+        else:
+            self._condensers.submit(self.desk.hand_in_long, feed)
+        return len(ids)
 
     def finished(self, job: Job, result: Result, seconds: float) -> None:
         """Note that a request was answered."""
@@ -146,7 +151,7 @@ class Service:
         """Write no more, and end the threads."""
         self.draining = True
         await asyncio.to_thread(self.desk.close)
-        for pool in (self._readers, self._condensers):
+        for pool in (self.readers, self._condensers):
             pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -170,13 +175,7 @@ class Job:
 
     async def hand_in(self) -> None:
         """Read the source, and let the model write."""
-        service = self.service
-        ids = await self._loop.run_in_executor(service._readers, service.read, self.ask)
-        self.source_tokens = len(ids)
-        if fits(self.ask, service.writer.prompts, len(ids)):
-            service.desk.hand_in(self._feed, ids)
-        else:
-            service._condensers.submit(service.desk.hand_in_long, self._feed)
+        self.source_tokens = await self._loop.run_in_executor(self.service.readers, self.service.read, self._feed)
 
     async def items(self) -> AsyncIterator[Piece | Result]:
         """Yield the pieces as they are written, and the result.
