@@ -20,7 +20,18 @@ from impatience import errors
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "impatience"
 FILES = sorted(SOURCE.rglob("*.py"))
-HEAVY = ("torch", "transformers", "numpy", "tokenizers", "gguf", "sentencex", "matplotlib", "peft", "datasets")
+HEAVY = (
+    "torch",
+    "transformers",
+    "numpy",
+    "tokenizers",
+    "gguf",
+    "sentencex",
+    "matplotlib",
+    "peft",
+    "datasets",
+    "fastapi",
+)
 every_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
 
 
@@ -55,9 +66,10 @@ def assigned(file: Path) -> set[str]:
         "import impatience; impatience.__version__; dir(impatience)",
         "from impatience.cli import main; import sys; sys.argv = ['impatience', '--help']; main()",
         "from impatience.cli import main; import sys; sys.argv = ['impatience', 'write', '--help']; main()",
+        "from impatience.cli import main; import sys; sys.argv = ['impatience', 'serve', '--help']; main()",
         "from impatience.cli import main; import sys; sys.argv = ['impatience', '--version']; main()",
     ],
-    ids=["import", "--help", "write --help", "--version"],
+    ids=["import", "--help", "write --help", "serve --help", "--version"],
 )
 def test_nothing_heavy_is_imported_before_it_is_needed(code: str) -> None:
     after = f"import sys; print('HEAVY', sorted(set(sys.modules) & set({HEAVY})))"
