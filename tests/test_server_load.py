@@ -51,9 +51,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def started(model: Path | str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], Client]]:
+def started(model: Path | str, *options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], Client]]:
     """Start ``impatience serve``, and wait until it listens."""
-    command = [sys.executable, "-m", "impatience.cli", "serve", "--model", str(model), "--port", "0", "--quiet"]
+    serve = ["serve", "--model", str(model), "--port", "0", "--quiet", *options]
+    command = [sys.executable, "-m", "impatience.cli", *serve]
     variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables)
     assert process.stderr
@@ -140,34 +141,43 @@ def test_under_load_everybody_gets_their_own_text_and_memory_comes_back(model: P
         assert levels[1] - levels[0] < 15, f"megabytes after each round: {levels}"
 
 
-def test_sigterm_finishes_what_runs_and_refuses_the_rest() -> None:
+@contextmanager
+def streams(client: Client, count: int) -> Iterator[list[Any]]:
+    """Ask for texts that are written one after the other, and wait until the first has begun."""
     body = {"text": "elm oak", "target": {"tokens": 220}, "landing": "exact", "stream": True}
-    with started("toy-bart") as (process, client):
-        connections = [client.open("/v1/write", body) for _ in range(4)]
-        streams = [connection.getresponse() for connection in connections]
-        assert all(stream.read(7) == b"event: " for stream in streams)
-        process.send_signal(signal.SIGTERM)
-        eventually(lambda: client("/healthz").status == 503)
-        assert client.write("elm", words=3).status == 503
-        for stream, connection in zip(streams, connections, strict=True):
-            last = stream.read().decode().strip().rpartition("data: ")[2]
-            assert json.loads(last)["report"]["length"] == 220
-            connection.close()
+    connections = [client.open("/v1/write", body) for _ in range(count)]
+    replies = [connection.getresponse() for connection in connections]
+    assert replies[0].read(7) == b"event: "
+    yield replies
+    for connection in connections:
+        connection.close()
+
+
+def last(stream: Any) -> Any:
+    """Return the data of the last event."""
+    return json.loads(stream.read().decode().strip().rpartition("data: ")[2])
+
+
+def test_sigterm_finishes_what_runs_and_refuses_the_rest() -> None:
+    with started("toy-bart", "--budget", "1") as (process, client):
+        with streams(client, 8) as replies:
+            process.send_signal(signal.SIGTERM)
+            eventually(lambda: client("/healthz").status == 503)
+            assert client.write("elm", words=3).status == 503
+            assert [last(stream)["report"]["length"] for stream in replies] == [220] * 8
         assert process.wait(20) == 0
         with pytest.raises(ConnectionRefusedError):
             client("/healthz")
 
 
 def test_a_second_signal_ends_it_at_once() -> None:
-    body = {"text": "elm oak", "target": {"tokens": 220}, "landing": "exact", "stream": True}
-    with started("toy-bart") as (process, client):
-        connection = client.open("/v1/write", body)
-        connection.getresponse().read(7)
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGTERM)
-        process.send_signal(signal.SIGTERM)
+    with started("toy-bart", "--budget", "1") as (process, client):
+        with streams(client, 12) as replies:
+            process.send_signal(signal.SIGTERM)
+            eventually(lambda: client("/healthz").status == 503)
+            process.send_signal(signal.SIGINT)
+            assert last(replies[-1])["error"]["code"] == "stopping"
         assert process.wait(20) == 0
-        connection.close()
 
 
 def test_the_command_reads_its_key_from_the_environment() -> None:

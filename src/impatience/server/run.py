@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import time
 from collections.abc import Callable
@@ -26,6 +25,9 @@ class Server(uvicorn.Server):
         stop_seconds: How long it goes on at most once it is stopped; a second signal ends it at once.
     """
 
+    _last_words = 1.0
+    """Seconds in which those who get no text are told so."""
+
     def __init__(self, app: FastAPI, stop_seconds: float = STOP_SECONDS) -> None:
         settings = uvicorn.Config(
             app,
@@ -41,23 +43,24 @@ class Server(uvicorn.Server):
 
     def stop(self) -> None:
         """Take no more requests, and end when those that are there are answered."""
-        self._stop_at = self._stop_at or time.monotonic() + self.stop_seconds
+        self._stop_at = time.monotonic() + self.stop_seconds
         self.service.draining = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop when a signal says so; end at once when it says so again."""
-        del frame
+        del sig, frame
         if self.service.draining:
-            self.should_exit = True
-            self.force_exit = sig == signal.SIGINT
-        self.stop()
+            self._stop_at = time.monotonic()
+        else:
+            self.stop()
 
     async def on_tick(self, counter: int) -> bool:
         """Look whether it is time to end; this is called ten times a second."""
-        if self._stop_at and time.monotonic() > self._stop_at:
-            self.service.give_up()
-        if self._stop_at and not self.service.taken:
-            self.should_exit = True
+        if self.service.draining:
+            over = time.monotonic() - self._stop_at
+            if over > 0:
+                self.service.give_up()
+            self.should_exit = not self.service.taken or over > self._last_words
         return await super().on_tick(counter)
 
 
