@@ -50,7 +50,8 @@ class Writer:
     def __init__(self, model: LengthControlled, prompt: dict[str, Any] | None = None) -> None:
         model.vocabulary.require_tokenizer(Unit.WORDS)
         self.model, self.tokenizer = model, model.tokenizer
-        self.encoder = Encoder(self.tokenizer, model.family.encoder_decoder, **prompt) if prompt else None
+        known = {name: value for name, value in (prompt or {}).items() if name != "tasks"}
+        self.encoder = Encoder(self.tokenizer, model.family.encoder_decoder, **known) if known else None
 
     def write(
         self,

@@ -57,5 +57,7 @@ TEMPLATES: dict[str, Template] = {
         "Write the question to which the answer below is found in the context.",
         (_ANSWER_AND_CONTEXT, "answer: … context: …"),
     ),
+    "rewrite": Template("a text is written anew", "Rewrite the text below."),
+    "title": Template("a text is given a title", "Write a title for the text below."),
     "chat": Template("the source is a message to the model as it stands"),
 }
