@@ -67,8 +67,10 @@ def test_the_choice_depends_on_the_rows_and_the_seed_alone() -> None:
 def test_cuts_and_reach_say_which_lengths_are_asked_for() -> None:
     many = [row(str(n), [5], list(range(10, 30))) for n in range(400)]
     goals = {cuts: [made["asked"] for made in decoys(0.9, cuts, 10.0)(many)[1]] for cuts in (0.0, 0.25, 1.0)}
+    assert 21 in goals[0.0]
     assert min(goals[0.0]) == 20
     assert 150 < max(goals[0.0]) <= 200
+    assert {made["asked"] for made in decoys(0.9, 0.0, 1.0)(many)[1]} == {20, 21}
     assert min(goals[1.0]) == 1
     assert max(goals[1.0]) == 20
     assert sum(goal < 20 for goal in goals[0.25]) / 400 == pytest.approx(0.9 * 0.25, abs=0.06)

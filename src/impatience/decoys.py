@@ -28,7 +28,7 @@ class Decoys:
     Args:
         share: Of rows that become decoys.
         cuts: Of decoys that are cut; the others are open.
-        reach: Open ones are asked for up to so many times their length.
+        reach: Open ones are asked for up to so many times their length, as often for a little more as for a lot.
         units: What is counted; several take turns, batch by batch.
         seed: Of the choice.
         vocabulary: Counts.
@@ -74,7 +74,7 @@ class Decoys:
             return length
         if chance.random() < self.cuts:
             return chance.randint(1, length)
-        return math.ceil(length * math.pow(self.reach, chance.random()))
+        return length + int(math.pow(max(1.0, (self.reach - 1) * length), chance.random()))
 
     def _ask(self, row: Row, steps: Sequence[int], own: int, goal: int) -> Row:
         inputs, labels = row["input_ids"], row["labels"]

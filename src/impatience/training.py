@@ -110,24 +110,29 @@ def encode(recipe: Recipe, split: str, model: LengthControlled, tokenizer: Any, 
     limit = part.limit if split == "train" else part.validation_limit
     sets = []
     for spec in specs(recipe, split):
-        encoder = encoders[Spec.parse(spec).template or part.template]
-        sets.append([(encoder, example) for example in load(spec, split, data_dir=data_dir, limit=limit)])
+        template = Spec.parse(spec).template or part.template
+        sets.append([(template, example) for example in load(spec, split, data_dir=data_dir, limit=limit)])
     chosen = [pair for turn in zip_longest(*sets) for pair in turn if pair is not None][:limit]
     if split == "train" and part.sentence_copies:
-        chosen += [(e, copy) for e, one in chosen for copy in shorter(one, part.sentence_copies, recipe.train.seed)]
+        chosen += [
+            (name, copy) for name, one in chosen for copy in shorter(one, part.sentence_copies, recipe.train.seed)
+        ]
+    encoded = {
+        name: encoder.rows([example for template, example in chosen if template == name])
+        for name, encoder in encoders.items()
+    }
     rows = []
-    for encoder, example in chosen:
-        try:
-            row = encoder(example)
-            if not encoder_decoder and room and len(row["input_ids"]) > room:
-                raise LongTargetError(
-                    f"{example.id}: prompt and target have {len(row['input_ids'])} tokens, and the model has {room} "
-                    f"positions. Lower data.max_source_tokens, or set data.long_targets: leave_out."
-                )
+    for template, example in chosen:
+        row = next(encoded[template])
+        if not isinstance(row, LongTargetError) and not encoder_decoder and room and len(row["input_ids"]) > room:
+            row = LongTargetError(
+                f"{example.id}: prompt and target have {len(row['input_ids'])} tokens, and the model has {room} "
+                f"positions. Lower data.max_source_tokens, or set data.long_targets: leave_out."
+            )
+        if not isinstance(row, LongTargetError):
             rows.append(row)
-        except LongTargetError:
-            if part.long_targets == "error":
-                raise
+        elif part.long_targets == "error":
+            raise row
     if not rows:
         raise DataError(f"No example of the {split} split can be used: every target is over {longest} tokens.")
     return rows
