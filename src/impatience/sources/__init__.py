@@ -15,10 +15,20 @@ from pathlib import Path
 
 from impatience.errors import ModelFilesError
 from impatience.sources import gguf_llama, onnx_t5, torch_marian
-from impatience.sources._packaged import PackagedModel, cache_folder, fetch, is_cached
+from impatience.sources._packaged import PackagedModel, cache_folder, cache_root, fetch, is_cached
 from impatience.sources._wheels import Wheel
 
-__all__ = ["DEFAULT_MODEL", "PACKAGED", "PackagedModel", "Wheel", "cache_folder", "fetch", "is_cached", "resolve"]
+__all__ = [
+    "DEFAULT_MODEL",
+    "PACKAGED",
+    "PackagedModel",
+    "Wheel",
+    "cache_folder",
+    "cache_root",
+    "fetch",
+    "is_cached",
+    "resolve",
+]
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 """What is written with when no model is named."""
