@@ -33,17 +33,7 @@ from impatience.tables import (
     to_markdown,
     to_rich,
 )
-from made_up_reports import RUNGS, family, predictions, run, save
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return family(tmp_path_factory.mktemp("reports"))
-
-
-@pytest.fixture(scope="module")
-def evaluated(folders: list[Path]) -> tuple[Evaluated, ...]:
-    return load(folders)
+from made_up_reports import RUNGS, predictions, run, save
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from impatience import figures
 from impatience.alignment import Evaluated, load
 from impatience.errors import OptionError, ReportError
 from impatience.plots import save
-from made_up_reports import RUNGS, family, predictions, run
+from made_up_reports import RUNGS, predictions, run
 from made_up_reports import save as save_report
 
 DRAWN: dict[str, Callable[[Sequence[Evaluated]], Any]] = {
@@ -24,16 +24,6 @@ DRAWN: dict[str, Callable[[Sequence[Evaluated]], Any]] = {
     "quality": figures.quality_figure,
     "ladder": figures.ladder_figure,
 }
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return family(tmp_path_factory.mktemp("reports"))
-
-
-@pytest.fixture(scope="module")
-def evaluated(folders: list[Path]) -> tuple[Evaluated, ...]:
-    return load(folders)
 
 
 def copies(evaluated: Sequence[Evaluated], count: int) -> list[Evaluated]:
