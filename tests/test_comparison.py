@@ -333,16 +333,45 @@ def test_latex_is_escaped_and_balanced() -> None:
     assert all(line.count("&") - line.count(r"\&") == 2 for line in text.splitlines() if line.endswith(r"\\"))
 
 
-def test_the_terminal_shows_every_cell() -> None:
-    console = Console(width=120)
+def in_terminal(shown: list[Table], width: int) -> str:
+    console = Console(width=width)
     with console.capture() as captured:
-        console.print(to_rich([NASTY]))
-    shown = captured.get()
+        console.print(to_rich(shown, width))
+    return captured.get()
+
+
+def test_the_terminal_shows_every_cell() -> None:
+    shown = in_terminal([NASTY], 120)
     for part in ("<script>", "1.00 ± 2.00", "[−1.00, 3.00]", MISSING, "A_note & more"):
         assert part in shown
-    with console.capture() as captured:
-        console.print(to_rich([replace(NASTY, rows=((Cell("x" * 300), Cell(""), Cell("")),))]))
-    assert captured.get().count("x") >= 300, "a long name is folded, not cut"
+    shown = in_terminal([replace(NASTY, rows=((Cell("x" * 300), Cell(""), Cell("")),))], 120)
+    assert shown.count("x") >= 300, "a long name is folded, not cut"
+    wide = Table("wide", "Wide", ("a", "b", "c"), (tuple(map(Cell, ("x" * 90, "y" * 60, "z" * 70))),), leads=2, texts=2)
+    shown = in_terminal([wide], 80)
+    assert [shown.count(letter) for letter in "xyz"] == [90, 60, 70]
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("width", "count"), [(80, 1), (80, 3), (80, 4), (80, 12), (100, 4), (200, 5)])
+def test_the_terminal_breaks_no_name_and_no_number(width: int, count: int, evaluated: tuple[Evaluated, ...]) -> None:
+    several = [replace(evaluated[n % 3], name=f"toy-exponential_decay-{n}") for n in range(count)]
+    for table in tables(compare(several, columns=(ERROR,))):
+        shown = in_terminal([table], width)
+        assert max(map(len, shown.splitlines())) <= width
+        pieces = {cell.text for row in table.rows for cell in (*row[: table.leads], *row[table.texts :])}
+        pieces |= {cell.interval for row in table.rows for cell in row}
+        words = {word for row in table.rows for cell in row[table.leads : table.texts] for word in cell.text.split()}
+        assert [piece for piece in (*table.headings, *pieces, *words) if piece not in shown] == []
+
+
+def test_commits_are_short_where_people_read_them(comparison: Comparison) -> None:
+    commits = ("5" * 40, "5" * 40 + "-dirty", None)
+    subjects = [
+        replace(subject, environment={**subject.environment, "commit": commit})
+        for subject, commit in zip(comparison.subjects, commits, strict=True)
+    ]
+    rows = {row[0].text: row[1:] for row in by_name(replace(comparison, subjects=tuple(subjects)))["reports"].rows}
+    assert [cell.text for cell in rows["commit"]] == ["5" * 12, "5" * 12 + "-dirty", MISSING]
 
 
 def test_many_reports_stand_below_each_other(comparison: Comparison) -> None:

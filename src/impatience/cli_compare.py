@@ -51,7 +51,8 @@ def compare(
     evaluated = alignment.load(reports, names or (), common=common)
     found = comparison.compare(evaluated, baseline=baseline, columns=columns or (), bucket=bucket)
     shown = comparison_tables.tables(found)
-    Console().print(tables.to_rich(shown))
+    console = Console()
+    console.print(tables.to_rich(shown, console.width))
     for note in found.notes:
         typer.echo(note, err=True)
     if out is None:
