@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from impatience.errors import ModelFilesError, OptionError
 from impatience.methods import METHODS
+from impatience.sources import check_place
 from impatience.steering import Conventions, Steering
 from impatience.version import __version__
 
@@ -111,6 +112,7 @@ def load_parts(name: str | Path, base_model: Any, **kwargs: Any) -> tuple[Any, S
     """
     if kwargs.pop("trust_remote_code", False):
         raise OptionError("trust_remote_code is not supported: no code is ever loaded with a model.")
+    check_place(name)
     hub = {key: kwargs[key] for key in _HUB if key in kwargs}
     path = _file(name, SETTINGS, **hub)
     if path is None:
