@@ -409,6 +409,19 @@ def test_the_command_prints_and_writes_all_four(folders: list[Path], tmp_path: P
     assert all(mae in written[kind] for kind in (".md", ".tex", ".html"))
 
 
+def test_a_comparison_is_replaced_only_if_that_is_meant(folders: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert run("compare", folders[0], "--out", tmp_path).exit_code == 0
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    failure = run("compare", folders[1], "--out", tmp_path).exception
+    assert isinstance(failure, ReportError)
+    assert "holds a comparison already. Replace it (--overwrite)" in str(failure)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    assert run("compare", folders[1], "--out", tmp_path, "--overwrite").exit_code == 0
+    after = {file.name for file in tmp_path.iterdir() if file.read_bytes() == before[file.name]}
+    assert after == {"notes.txt"}
+
+
 def test_the_command_refuses_what_cannot_be_compared(folders: list[Path], tmp_path: Path) -> None:
     assert isinstance(run("compare", tmp_path).exception, ReportError)
     assert isinstance(run("compare", folders[0], "--baseline", "x").exception, OptionError)
