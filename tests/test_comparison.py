@@ -422,6 +422,16 @@ def test_a_comparison_is_replaced_only_if_that_is_meant(folders: list[Path], tmp
     assert after == {"notes.txt"}
 
 
+def test_reports_below_a_folder_are_named(folders: list[Path], tmp_path: Path) -> None:
+    for name in "abcdefghi":
+        shutil.copytree(folders[0], tmp_path / "toy" / name)
+    for parent in (tmp_path / "toy", tmp_path):
+        failure = run("compare", parent).exception
+        assert isinstance(failure, ReportError)
+        assert [name for name in "abcdefghi" if str(tmp_path / "toy" / name) in str(failure)] == list("abcdefgh")
+        assert "below it" in str(failure)
+
+
 def test_the_command_refuses_what_cannot_be_compared(folders: list[Path], tmp_path: Path) -> None:
     assert isinstance(run("compare", tmp_path).exception, ReportError)
     assert isinstance(run("compare", folders[0], "--baseline", "x").exception, OptionError)
