@@ -332,6 +332,7 @@ def test_good_recipes_are_filled_in_and_named_after_their_file(tmp_path: Path) -
     ("change", "message"),
     [
         ({"model.methd": "rpe"}, "model: 'methd' is not known. Did you mean 'method'?"),
+        ({"train.lr": "1e-4"}, "train: 'lr' is not known. Did you mean 'learning_rate'?"),
         ({"modell.method": "rpe"}, "'modell' is not known. Did you mean 'model'?"),
         ({"seed": "3"}, "'seed' is not known"),
         ({"train.epochs": "3"}, "give either steps or epochs"),

@@ -76,6 +76,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_toy_learns_to_end_where_it_is_asked_to(learned: Path) -> None:
     model = LengthControlled.from_pretrained(learned / "model").eval()
+    assert model.taught
     examples = load("toy", "test", limit=100)
     sources = model.tokenizer([e.source for e in examples], return_tensors="pt")
     targets = [measure(e.target, Unit.WORDS) for e in examples]
