@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 
 # Some processors advertise AMX but fault on it; bfloat16 products stay below it.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -14,6 +15,9 @@ import pytest
 import torch
 from hypothesis import settings
 from transformers.utils import logging
+
+from impatience.alignment import Evaluated, load
+from made_up_reports import family
 
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("steady")
@@ -37,3 +41,14 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Three made-up reports; a test that changes one makes a copy."""
+    return family(tmp_path_factory.mktemp("reports"))
+
+
+@pytest.fixture(scope="session")
+def evaluated(folders: list[Path]) -> tuple[Evaluated, ...]:
+    return load(folders)

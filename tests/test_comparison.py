@@ -33,17 +33,7 @@ from impatience.tables import (
     to_markdown,
     to_rich,
 )
-from made_up_reports import RUNGS, family, predictions, run, save
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return family(tmp_path_factory.mktemp("reports"))
-
-
-@pytest.fixture(scope="module")
-def evaluated(folders: list[Path]) -> tuple[Evaluated, ...]:
-    return load(folders)
+from made_up_reports import RUNGS, predictions, run, save
 
 
 @pytest.fixture(scope="module")
@@ -343,16 +333,45 @@ def test_latex_is_escaped_and_balanced() -> None:
     assert all(line.count("&") - line.count(r"\&") == 2 for line in text.splitlines() if line.endswith(r"\\"))
 
 
-def test_the_terminal_shows_every_cell() -> None:
-    console = Console(width=120)
+def in_terminal(shown: list[Table], width: int) -> str:
+    console = Console(width=width)
     with console.capture() as captured:
-        console.print(to_rich([NASTY]))
-    shown = captured.get()
+        console.print(to_rich(shown, width))
+    return captured.get()
+
+
+def test_the_terminal_shows_every_cell() -> None:
+    shown = in_terminal([NASTY], 120)
     for part in ("<script>", "1.00 ± 2.00", "[−1.00, 3.00]", MISSING, "A_note & more"):
         assert part in shown
-    with console.capture() as captured:
-        console.print(to_rich([replace(NASTY, rows=((Cell("x" * 300), Cell(""), Cell("")),))]))
-    assert captured.get().count("x") >= 300, "a long name is folded, not cut"
+    shown = in_terminal([replace(NASTY, rows=((Cell("x" * 300), Cell(""), Cell("")),))], 120)
+    assert shown.count("x") >= 300, "a long name is folded, not cut"
+    wide = Table("wide", "Wide", ("a", "b", "c"), (tuple(map(Cell, ("x" * 90, "y" * 60, "z" * 70))),), leads=2, texts=2)
+    shown = in_terminal([wide], 80)
+    assert [shown.count(letter) for letter in "xyz"] == [90, 60, 70]
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("width", "count"), [(80, 1), (80, 3), (80, 4), (80, 12), (100, 4), (200, 5)])
+def test_the_terminal_breaks_no_name_and_no_number(width: int, count: int, evaluated: tuple[Evaluated, ...]) -> None:
+    several = [replace(evaluated[n % 3], name=f"toy-exponential_decay-{n}") for n in range(count)]
+    for table in tables(compare(several, columns=(ERROR,))):
+        shown = in_terminal([table], width)
+        assert max(map(len, shown.splitlines())) <= width
+        pieces = {cell.text for row in table.rows for cell in (*row[: table.leads], *row[table.texts :])}
+        pieces |= {cell.interval for row in table.rows for cell in row}
+        words = {word for row in table.rows for cell in row[table.leads : table.texts] for word in cell.text.split()}
+        assert [piece for piece in (*table.headings, *pieces, *words) if piece not in shown] == []
+
+
+def test_commits_are_short_where_people_read_them(comparison: Comparison) -> None:
+    commits = ("5" * 40, "5" * 40 + "-dirty", None)
+    subjects = [
+        replace(subject, environment={**subject.environment, "commit": commit})
+        for subject, commit in zip(comparison.subjects, commits, strict=True)
+    ]
+    rows = {row[0].text: row[1:] for row in by_name(replace(comparison, subjects=tuple(subjects)))["reports"].rows}
+    assert [cell.text for cell in rows["commit"]] == ["5" * 12, "5" * 12 + "-dirty", MISSING]
 
 
 def test_many_reports_stand_below_each_other(comparison: Comparison) -> None:
@@ -388,6 +407,29 @@ def test_the_command_prints_and_writes_all_four(folders: list[Path], tmp_path: P
     assert {one["column"] for one in content["differences"]} == {"rougeL"}
     mae = number(content["subjects"][1]["mae"])
     assert all(mae in written[kind] for kind in (".md", ".tex", ".html"))
+
+
+def test_a_comparison_is_replaced_only_if_that_is_meant(folders: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert run("compare", folders[0], "--out", tmp_path).exit_code == 0
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    failure = run("compare", folders[1], "--out", tmp_path).exception
+    assert isinstance(failure, ReportError)
+    assert "holds a comparison already. Replace it (--overwrite)" in str(failure)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    assert run("compare", folders[1], "--out", tmp_path, "--overwrite").exit_code == 0
+    after = {file.name for file in tmp_path.iterdir() if file.read_bytes() == before[file.name]}
+    assert after == {"notes.txt"}
+
+
+def test_reports_below_a_folder_are_named(folders: list[Path], tmp_path: Path) -> None:
+    for name in "abcdefghi":
+        shutil.copytree(folders[0], tmp_path / "toy" / name)
+    for parent in (tmp_path / "toy", tmp_path):
+        failure = run("compare", parent).exception
+        assert isinstance(failure, ReportError)
+        assert [name for name in "abcdefghi" if str(tmp_path / "toy" / name) in str(failure)] == list("abcdefgh")
+        assert "below it" in str(failure)
 
 
 def test_the_command_refuses_what_cannot_be_compared(folders: list[Path], tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ EOS, START = 1, 2
 PLAIN = Vocabulary(100, [EOS, START])
 
 
-def decoys(share: float = 0.9, reach: float = 1.0, seed: int = 0, **changes: Any) -> Decoys:
+def decoys(share: float = 0.9, cuts: float = 0.5, reach: float = 4.0, seed: int = 0, **changes: Any) -> Decoys:
     settings: Any = {"units": [Unit.TOKENS], "vocabulary": PLAIN, "eos": [EOS], "encoder_decoder": False, **changes}
-    return Decoys(share, reach, seed=seed, **settings)
+    return Decoys(share, cuts, reach, seed=seed, **settings)
 
 
 def row(name: str, prompt: list[int], text: list[int]) -> dict[str, Any]:
@@ -58,13 +58,22 @@ def test_the_source_of_an_encoder_decoder_and_its_special_tokens_stay() -> None:
 
 
 def test_the_choice_depends_on_the_rows_and_the_seed_alone() -> None:
-    many = [row(str(n), [5], list(range(10, 11 + n % 7))) for n in range(400)]
+    many = [row(str(n), [5], list(range(10, 30))) for n in range(400)]
     asked = [[made["asked"] for made in decoys(0.3, seed=seed)(many)[1]] for seed in (0, 0, 1)]
     assert asked[0] == asked[1] != asked[2]
-    changed = sum(goal != one["target_tokens"] for goal, one in zip(asked[0], many, strict=True))
-    assert changed / 400 == pytest.approx(0.3 * 6 / 7, abs=0.06)
-    far = [made["asked"] for made in decoys(0.9, reach=20.0)(many)[1]]
-    assert 60 < max(far) <= 140
+    assert sum(goal != 20 for goal in asked[0]) / 400 == pytest.approx(0.3, abs=0.06)
+
+
+def test_cuts_and_reach_say_which_lengths_are_asked_for() -> None:
+    many = [row(str(n), [5], list(range(10, 30))) for n in range(400)]
+    goals = {cuts: [made["asked"] for made in decoys(0.9, cuts, 10.0)(many)[1]] for cuts in (0.0, 0.25, 1.0)}
+    assert 21 in goals[0.0]
+    assert min(goals[0.0]) == 20
+    assert 150 < max(goals[0.0]) <= 200
+    assert {made["asked"] for made in decoys(0.9, 0.0, 1.0)(many)[1]} == {20, 21}
+    assert min(goals[1.0]) == 1
+    assert max(goals[1.0]) == 20
+    assert sum(goal < 20 for goal in goals[0.25]) / 400 == pytest.approx(0.9 * 0.25, abs=0.06)
 
 
 @pytest.mark.parametrize("unit", [Unit.WORDS, Unit.CHARACTERS, Unit.SENTENCES])
@@ -101,7 +110,14 @@ def test_where_the_end_is_open_what_counts_is_that_eos_is_not_given() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [{"train.decoys": "-0.1"}, {"train.decoys": "1"}, {"train.decoys_reach": "0.5"}, {"train.units": "[]"}]
+    "bad",
+    [
+        {"train.decoys": "-0.1"},
+        {"train.decoys": "1"},
+        {"train.decoys_cuts": "1.5"},
+        {"train.decoys_reach": "0.5"},
+        {"train.units": "[]"},
+    ],
 )
 def test_a_share_is_a_share(bad: dict[str, str]) -> None:
     with pytest.raises(OptionError, match=next(iter(bad))):

@@ -446,7 +446,9 @@ def test_a_missing_package_is_named_before_anything_is_written(
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "mine"
-    toy_model().save_pretrained(folder / "model")
+    model = toy_model()
+    model.taught = True
+    model.save_pretrained(folder / "model")
     prompt = {"template": "summarize", "prefix": "amber ", "max_source_tokens": 12}
     (folder / "model" / "prompt.json").write_text(json.dumps(prompt))
     (folder / "run.json").write_text("{}")

@@ -14,7 +14,7 @@ from impatience import figures
 from impatience.alignment import Evaluated, load
 from impatience.errors import OptionError, ReportError
 from impatience.plots import save
-from made_up_reports import RUNGS, family, predictions, run
+from made_up_reports import RUNGS, predictions, run
 from made_up_reports import save as save_report
 
 DRAWN: dict[str, Callable[[Sequence[Evaluated]], Any]] = {
@@ -24,16 +24,6 @@ DRAWN: dict[str, Callable[[Sequence[Evaluated]], Any]] = {
     "quality": figures.quality_figure,
     "ladder": figures.ladder_figure,
 }
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return family(tmp_path_factory.mktemp("reports"))
-
-
-@pytest.fixture(scope="module")
-def evaluated(folders: list[Path]) -> tuple[Evaluated, ...]:
-    return load(folders)
 
 
 def copies(evaluated: Sequence[Evaluated], count: int) -> list[Evaluated]:
@@ -86,8 +76,12 @@ def test_errors_have_a_box_for_every_bucket_and_one_scale(evaluated: tuple[Evalu
 
 
 def test_errors_far_apart_are_on_a_logarithmic_scale(evaluated: tuple[Evaluated, ...]) -> None:
-    assert {axes.get_yscale() for axes in figures.errors_figure(evaluated, 100).axes} == {"symlog"}
-    assert {axes.get_yscale() for axes in figures.errors_figure(evaluated[1:], 100).axes} == {"linear"}
+    for shown, scale in ((evaluated, "symlog"), (evaluated[1:], "linear")):
+        figure = figures.errors_figure(shown, 100)
+        assert {axes.get_yscale() for axes in figure.axes} == {scale}
+        assert any("logarithmic" in text.get_text() for text in figure.texts) == (scale == "symlog")
+    longest = replace(evaluated[0].report, config={**evaluated[0].report.config, "unit": "characters"})
+    assert overlaps(figures.errors_figure([replace(evaluated[0], report=longest), *evaluated[1:]], 100)) == []
 
 
 def test_lengths_have_every_text_and_the_diagonal(evaluated: tuple[Evaluated, ...]) -> None:
@@ -126,6 +120,24 @@ def test_quality_shows_the_reports_own_numbers(evaluated: tuple[Evaluated, ...])
         values = [100 * scores["rougeL"].value for scores in one.report.buckets.values()]
         assert bars.lines[0].get_ydata() == pytest.approx(values)
     assert figures.quality_figure(evaluated, "repeated").axes[0].get_ylabel() == "repeated (%)"
+
+
+def test_quality_names_its_buckets_and_has_no_scale_of_lengths(evaluated: tuple[Evaluated, ...]) -> None:
+    axes = figures.quality_figure(evaluated).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == list(evaluated[0].report.buckets)
+    for bars in axes.containers:
+        assert [round(place) for place in bars.lines[0].get_xdata()] == list(range(len(evaluated[0].report.buckets)))
+
+
+@pytest.mark.parametrize(("width", "high"), [(5, 1000), (20, 100_000)])
+def test_many_buckets_are_not_all_named(width: int, high: int, tmp_path: Path) -> None:
+    texts = [replace(text, text="a", references=("a",)) for text in predictions(0, 1.0, 200, high=high)]
+    many = load([save_report(tmp_path / "a", "A", texts, metrics=("rouge",), bucket=width)])
+    figure = figures.quality_figure(many)
+    shown = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert 4 < len(shown) <= figures.TICKS
+    assert set(shown) < set(many[0].report.buckets)
+    assert overlaps(figure) == []
 
 
 def test_ladder_has_error_and_quality_for_every_rung(evaluated: tuple[Evaluated, ...]) -> None:

@@ -329,13 +329,15 @@ def test_a_missing_key_is_named(server: Server, tmp_path: Path) -> None:
         Client(server.url, "m", "", tmp_path, 20.0, 0).ask(QUESTION)
 
 
-def test_the_metric_lives_through_trouble(
-    judge: Judge, server: Server, waits: list[float], monkeypatch: pytest.MonkeyPatch
+def test_the_metric_lives_through_trouble_and_says_the_same_once(
+    judge: Judge, server: Server, waits: list[float], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(judge_module, "Client", partial(Client, pause=waits.append))
-    server.script = [status(429, Retry_After="3"), hung_up, status(500)]
+    server.script = [status(429, Retry_After="3"), hung_up, status(500, "a"), status(500, "b")]
     assert one(judge, BAKER, BAKER)["completeness"] == 1
-    assert len(waits) == 3
+    assert len(waits) == 4
+    assert [record.getMessage().count("Next try") for record in caplog.records] == [1, 1, 1, 0]
+    assert caplog.messages[-1] == f"The judge at {server.url}, in all: HTTP 500 (2 times)."
 
 
 # ---- The key

@@ -236,6 +236,24 @@ def test_amplitude_is_saved_not_worked_out_again(tmp_path: Path) -> None:
     assert LengthControlled.from_pretrained(tmp_path).steering.amplitude == model.steering.amplitude
 
 
+@pytest.mark.parametrize("taught", [False, True])
+def test_whether_it_was_trained_is_saved(taught: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = attach(tiny_model("llama"), "pre").train(taught)
+    model(**BATCH, labels=BATCH["input_ids"])
+    model.save_pretrained(tmp_path)
+    LengthControlled.from_pretrained(tmp_path).generate(**BATCH, target_tokens=3)
+    assert ("has not been trained" in caplog.text) == (not taught)
+
+
+def test_files_that_do_not_say_so_are_of_a_trained_model(tmp_path: Path) -> None:
+    attach(tiny_model("llama"), "pre").save_pretrained(tmp_path)
+    settings = tmp_path / "impatience.json"
+    older = json.loads(settings.read_text())
+    del older["taught"]
+    settings.write_text(json.dumps(older))
+    assert LengthControlled.from_pretrained(tmp_path).taught
+
+
 def test_damaged_foreign_and_unsafe_files_are_refused(tmp_path: Path) -> None:
     attach(tiny_model("llama"), "pre").save_pretrained(tmp_path)
     settings = tmp_path / "impatience.json"

@@ -223,7 +223,7 @@ def test_a_plan_counts_adapters_and_copies(prepared: Path) -> None:
     assert 0 < planned.trained < planned.weights / 4
     (prepared / "train.jsonl").write_text(as_lines([{"source": CORPUS[0], "target": " ".join(CORPUS[1:3])}] * 3))
     copied = dry("small/own", data__sentence_copies=2)
-    assert (copied.examples["train"], copied.rows, copied.encoded) == (3, 9, 9)
+    assert (copied.examples["train"], copied.rows, copied.encoded) == (3, 6, 6)
 
 
 def test_a_plan_finds_what_would_stop_the_run(prepared: Path) -> None:
@@ -332,6 +332,7 @@ def test_good_recipes_are_filled_in_and_named_after_their_file(tmp_path: Path) -
     ("change", "message"),
     [
         ({"model.methd": "rpe"}, "model: 'methd' is not known. Did you mean 'method'?"),
+        ({"train.lr": "1e-4"}, "train: 'lr' is not known. Did you mean 'learning_rate'?"),
         ({"modell.method": "rpe"}, "'modell' is not known. Did you mean 'model'?"),
         ({"seed": "3"}, "'seed' is not known"),
         ({"train.epochs": "3"}, "give either steps or epochs"),

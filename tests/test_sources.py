@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from impatience.errors import ModelFilesError
+from impatience.model import LengthControlled
 from impatience.sources import PACKAGED, PackagedModel, Wheel, _packaged, _wheels, cache_folder, fetch, resolve
 
 Client = Callable[..., subprocess.CompletedProcess[str]]
@@ -270,6 +271,17 @@ def test_resolve_refuses_a_folder_that_is_not_there(name: str | Path) -> None:
     with pytest.raises(ModelFilesError, match="Accepted: an existing folder") as caught:
         resolve(name)
     assert repr(str(name)) in str(caught.value)
+
+
+def test_a_path_below_a_folder_is_not_looked_up_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for load in (resolve, LengthControlled.from_pretrained):
+        with pytest.raises(ModelFilesError, match=r"No model folder at 'runs/mime'\. Did you mean 'runs/mine'"):
+            load("runs/mime")
+    with pytest.raises(ModelFilesError, match=r"No model folder at .*runs'"):
+        LengthControlled.from_pretrained(tmp_path / "mine" / "runs")
+    assert resolve("other/mime") == "other/mime"
 
 
 def test_resolve_refuses_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,11 +24,11 @@ from impatience import Ask, LengthControlled
 from impatience import toy as toy_models
 from impatience.data import Example, load
 from impatience.errors import DataError, OptionError, RunError
-from impatience.lengths import Unit, measure, split_sentences
+from impatience.lengths import Unit, measure
 from impatience.recipes import Recipe, load_recipe
 from impatience.runs import Run
 from impatience.trainer import GroupedSampler, LengthTrainer, can_be_recorded, pad_to_multiple, prompts, token_loss
-from impatience.training import build_model, encode, shorter, train
+from impatience.training import build_model, encode, shorter, templates, train
 
 ROOT = Path(__file__).parents[1]
 TOY = ROOT / "recipes" / "small" / "toy.yaml"
@@ -76,6 +76,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_toy_learns_to_end_where_it_is_asked_to(learned: Path) -> None:
     model = LengthControlled.from_pretrained(learned / "model").eval()
+    assert model.taught
     examples = load("toy", "test", limit=100)
     sources = model.tokenizer([e.source for e in examples], return_tensors="pt")
     targets = [measure(e.target, Unit.WORDS) for e in examples]
@@ -410,13 +411,25 @@ def test_grouped_batches_are_alike_and_every_row_comes_once() -> None:
     assert list(sampler) != order
 
 
-def test_sentence_copies_are_consecutive_sentences_of_the_target() -> None:
+def test_sentence_copies_are_the_first_sentences_of_the_target() -> None:
     text = "One is here. Two is there. Three is gone. Four is late."
     copies = shorter(Example("a", "source", text), 20, seed=0)
-    assert {copy.id for copy in copies} == {f"a+{n}" for n in range(20)}
-    assert all(copy.target in text and copy.target != text for copy in copies)
-    assert {len(split_sentences(copy.target)) for copy in copies} == {1, 2, 3}
+    assert {copy.id: copy.target for copy in copies} == {
+        "a+1": "One is here.",
+        "a+2": "One is here. Two is there.",
+        "a+3": "One is here. Two is there. Three is gone.",
+    }
+    assert [len(shorter(Example("a", "source", text), n, seed=0)) for n in (0, 1, 2)] == [0, 1, 2]
     assert shorter(Example("b", "source", "Only one."), 5, seed=0) == []
+
+
+def test_a_data_set_may_name_its_own_template() -> None:
+    recipe = toy(data__train="[toy, 'toy?template=title']")
+    assert templates(recipe) == ["summarize", "title"]
+    model, tokenizer = build_model(recipe)
+    assert len(encode(recipe, "train", model, tokenizer, None)) == 120
+    with pytest.raises(DataError, match=r"must have the form 'answer: … context: …'"):
+        encode(toy(data__train="['toy?template=question']"), "train", model, tokenizer, None)
 
 
 def test_prompts_are_padded_where_the_model_needs_it() -> None:

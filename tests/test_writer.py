@@ -144,6 +144,15 @@ def test_a_trained_model_reads_as_in_training_and_another_task_is_announced_once
         writer.write(NOTE, words=3, task="question")
 
 
+def test_a_model_that_was_trained_for_several_tasks_does_them_in_silence(caplog: Any) -> None:
+    writer = make(prompt=TRAINED | {"tasks": ["summarize", "title"]})
+    with caplog.at_level(logging.WARNING):
+        assert "Write a title for the text below." in read(writer, "title")
+        assert caplog.messages == []
+        read(writer, "rewrite")
+    assert "the template 'summarize' and 'title', not 'rewrite'" in caplog.text
+
+
 def test_an_encoder_reads_no_instruction(caplog: Any) -> None:
     writer = make("bart")
     with caplog.at_level(logging.WARNING):

@@ -40,6 +40,9 @@ def compare(
     bucket: _Bucket = None,
     names: _Names = None,
     common: _Common = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the comparison that the folder of --out holds.")
+    ] = False,
 ) -> None:
     """Compare reports: tables, tests, and a page with pictures and texts side by side."""
     import json
@@ -47,11 +50,17 @@ def compare(
     from rich.console import Console
 
     from impatience import alignment, comparison, comparison_tables, tables
+    from impatience.errors import ReportError
 
+    if out is not None and not overwrite and any(out.glob("comparison.*")):
+        raise ReportError(
+            f"{out} holds a comparison already. Replace it (--overwrite), or name another folder (--out)."
+        )
     evaluated = alignment.load(reports, names or (), common=common)
     found = comparison.compare(evaluated, baseline=baseline, columns=columns or (), bucket=bucket)
     shown = comparison_tables.tables(found)
-    Console().print(tables.to_rich(shown))
+    console = Console()
+    console.print(tables.to_rich(shown, console.width))
     for note in found.notes:
         typer.echo(note, err=True)
     if out is None:

@@ -168,7 +168,7 @@ def _show(folders: Sequence[Path]) -> None:
     config, console = found.subjects[0].config, Console()
     what = f"{config['data']} {config['split']}, protocol {config['protocol']['name']}, in {found.unit}"
     console.print(f"{found.count:,} texts of {what}\n", markup=False, highlight=False)
-    console.print(tables.to_rich(comparison_tables.summary(found)))
+    console.print(tables.to_rich(comparison_tables.summary(found), console.width))
     for subject, folder in zip(found.subjects, folders, strict=True):
         typer.echo(f"{subject.name}: {folder}")
     typer.echo(f"By length, with tests and pictures: impatience compare {' '.join(map(str, folders))} --out FOLDER")

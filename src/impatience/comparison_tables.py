@@ -14,6 +14,7 @@ from impatience.tables import MISSING, Cell, Table, interval, named, number, pro
 _FEW = 4
 _ENDINGS = ("eos_probability", "forced")
 """Scores that say who ended the texts: without them an error of length says nothing."""
+_COMMIT = re.compile(r"([0-9a-f]{12})[0-9a-f]{28}")
 _ARROWS: dict[Better, str] = {"lower": " ↓", "higher": " ↑", "zero": " → 0", "neither": ""}
 
 
@@ -166,14 +167,16 @@ def _groups(comparison: Comparison) -> Table:
 
 
 def _about(comparison: Comparison) -> Table:
-    """What each report is of, and where its texts were written."""
-    facts = ("model", "method", "strategy", "seed"), ("commit", "impatience", "transformers", "torch", "cpu", "gpu")
-    rows = []
+    """What each report is of, and where its texts were written: one column for each, since the facts are long."""
+    columns = []
     for subject in comparison.subjects:
-        cells = [named(subject.config.get(fact)) for fact in facts[0]]
-        cells += [named(subject.environment.get(fact)) for fact in facts[1]]
-        rows.append((Cell(subject.name), *map(Cell, cells)))
-    return Table("reports", "What was evaluated", ("report", *facts[0], *facts[1]), tuple(rows), texts=11)
+        facts = {fact: named(subject.config.get(fact)) for fact in ("model", "method", "strategy", "seed")}
+        facts["commit"] = _COMMIT.sub(r"\1", named(subject.environment.get("commit")))
+        others = ("impatience", "transformers", "torch", "cpu", "gpu")
+        columns.append(facts | {fact: named(subject.environment.get(fact)) for fact in others})
+    rows = tuple((Cell(fact), *(Cell(facts[fact]) for facts in columns)) for fact in columns[0])
+    headings = ("report", *(subject.name for subject in comparison.subjects))
+    return Table("reports", "What was evaluated", headings, rows, texts=len(headings))
 
 
 def _differences(comparison: Comparison) -> Table:

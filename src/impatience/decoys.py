@@ -1,16 +1,17 @@
 """What the rows of a training batch are asked for: their own length, in one unit or another, or a decoy's.
 
 Where every target is a single sentence, EOS always follows a full stop, and a model that can read learns to stop there
-whatever the signal says. A *decoy* is a row that is asked for another row's length, so that the two disagree:
+whatever the signal says. A *decoy* is a row that is asked for another length, so that the two disagree:
 
-    asked for less than the text has    the text is cut there, and EOS is due
-    asked for more                      EOS is not due where the text ends
+    cut     asked for less than the text has: the text is cut there, and EOS is due
+    open    asked for more: EOS is not due where the text ends
 
 Only that one place counts in the loss of a decoy: language is learnt from the other rows, which all end as they should.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +27,8 @@ class Decoys:
 
     Args:
         share: Of rows that become decoys.
-        reach: Half of them are asked for up to so many times more than another row has.
+        cuts: Of decoys that are cut; the others are open.
+        reach: Open ones are asked for up to so many times their length, as often for a little more as for a lot.
         units: What is counted; several take turns, batch by batch.
         seed: Of the choice.
         vocabulary: Counts.
@@ -37,6 +39,7 @@ class Decoys:
     def __init__(
         self,
         share: float,
+        cuts: float,
         reach: float,
         units: Sequence[Unit],
         seed: int,
@@ -44,7 +47,7 @@ class Decoys:
         eos: Sequence[int],
         encoder_decoder: bool,
     ) -> None:
-        self.share, self.reach, self.units, self.seed = share, reach, list(units), seed
+        self.share, self.cuts, self.reach, self.units, self.seed = share, cuts, reach, list(units), seed
         self.vocabulary, self.eos, self.encoder_decoder = vocabulary, eos, encoder_decoder
 
     @property
@@ -63,14 +66,15 @@ class Decoys:
         labels = pad_labels([row["labels"] for row in rows])
         counts = self.vocabulary.progress(labels.clamp(min=0), labels != IGNORED, unit).int().tolist()
         own = [max(1, steps[-1]) for steps in counts]
-        goals = [self._goal(length, own, chance) for length in own]
+        goals = [self._goal(length, chance) for length in own]
         return unit, [self._ask(*one) for one in zip(rows, counts, own, goals, strict=True)]
 
-    def _goal(self, length: int, lengths: Sequence[int], chance: random.Random) -> int:
+    def _goal(self, length: int, chance: random.Random) -> int:
         if chance.random() >= self.share:
             return length
-        further = self.reach ** chance.random() if chance.random() < 0.5 else 1.0
-        return round(chance.choice(lengths) * further)
+        if chance.random() < self.cuts:
+            return chance.randint(1, length)
+        return length + int(math.pow(max(1.0, (self.reach - 1) * length), chance.random()))
 
     def _ask(self, row: Row, steps: Sequence[int], own: int, goal: int) -> Row:
         inputs, labels = row["input_ids"], row["labels"]

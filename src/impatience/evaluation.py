@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from impatience.data import Encoder, checksum, load
+from impatience.data import Encoder, Spec, checksum, load
 from impatience.errors import DataError, OptionError, ReportError
 from impatience.families import unwrap
 from impatience.journal import Predictions, begin
@@ -88,7 +88,8 @@ def load_subject(
         name = path.parent.name if path.name == "model" else path.name
         opened, trained = open_model(model, quiet=quiet)
     asked = {"template": template, "prefix": prefix, "max_source_tokens": max_source_tokens}
-    prompt: dict[str, Any] = _PROMPT | trained | {name: value for name, value in asked.items() if value is not None}
+    prompt: dict[str, Any] = {name: trained.get(name, usual) for name, usual in _PROMPT.items()}
+    prompt |= {name: value for name, value in asked.items() if value is not None}
     if prompt["max_source_tokens"] < 1:
         raise OptionError(f"max_source_tokens={prompt['max_source_tokens']}: give at least 1.")
     room = opened.family.room(unwrap(opened.base_model))
@@ -152,6 +153,8 @@ def evaluate(
     if metrics is not None:
         require("pyarrow", "A report")
     predictions = check_new(Path(out), resume=resume)
+    if Spec.parse(data).template:
+        raise OptionError(f"{data!r}: here the template is an option of its own (--template), not part of the data.")
     examples = load(data, split, data_dir=data_dir, limit=limit)
     subject = model if isinstance(model, Subject) else load_subject(model, quiet=quiet)
     writer.check(subject.pen)

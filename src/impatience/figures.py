@@ -31,6 +31,8 @@ MARKERS = "osD^vPX<>*ph"
 LINES = ("-", "--", "-.", ":")
 MANY = 1500
 """Above so many texts, points become hexagons."""
+TICKS = 10
+"""So many places of a picture are labelled at most."""
 QUALITY = ("rougeL", "rouge1", "bertscore_f1", "bleu", "repeated")
 """Scores that speak of quality; the first that the reports have is drawn unless another is named."""
 
@@ -43,15 +45,16 @@ def errors_figure(evaluated: Sequence[Evaluated], bucket: int | None = None) -> 
         bucket: Width of the buckets; that of the first report if left out.
     """
     unit, width, count = _unit(evaluated), bucket_width(evaluated, bucket), len(evaluated)
+    means = [float(one.rows.errors.mean()) for one in evaluated]
+    uneven = max(means) > 8 * max(0.5, min(means))
     figure, panels = _panels(
         evaluated,
         "How far from the length asked for?",
-        f"Error in {unit}, by target. Box: the middle half; whiskers: 5 % to 95 %; line: median; dot: mean",
+        f"Error in {unit} by target{', logarithmic above 1' * uneven}. "
+        "Box: middle half; whiskers: 5 to 95 %; line: median; dot: mean",
         (8.5, 2.1),
         columns=1 + (count > 3) + (count > 8),
     )
-    means = [float(one.rows.errors.mean()) for one in evaluated]
-    uneven = max(means) > 8 * max(0.5, min(means))
     for number, (axes, one) in enumerate(zip(panels, evaluated, strict=True)):
         color = COLORS[number % len(COLORS)]
         spans = buckets(one.rows.values("target"), width)
@@ -170,10 +173,10 @@ def quality_figure(evaluated: Sequence[Evaluated], score: str | None = None) -> 
         f"{about.summary[:1].upper()}{about.summary[1:]}{_BETTER[about.better]}. Bars: 95 % intervals",
     )
     labels = sorted({label for one in evaluated for label in one.report.buckets}, key=_middle)
-    places = [(_middle(label), [one.report.buckets.get(label, {}) for one in evaluated]) for label in labels]
-    if not any(_known(scores, name) for _, found in places for scores in found):
+    scores = [[one.report.buckets.get(label, {}) for one in evaluated] for label in labels]
+    if not any(_known(one, name) for found in scores for one in found):
         raise ReportError(f"No report has {name!r} by target length: it needs references, or was not measured.")
-    _draw_scores(figure.axes[0], evaluated, places, about)
+    _draw_scores(figure.axes[0], evaluated, labels, scores, about)
     figure.axes[0].set_xlabel(f"target ({_unit(evaluated)})", size=11, color=INK)
     _legend(figure, evaluated)
     return figure
@@ -200,13 +203,10 @@ def ladder_figure(evaluated: Sequence[Evaluated], score: str | None = None) -> F
         f"By group of the protocol; the error in {_unit(evaluated)}. Bars: 95 % intervals",
         rows=len(names),
     )
-    places = [
-        (float(place), [one.report.groups.get(group, {}) for one in evaluated]) for place, group in enumerate(groups)
-    ]
+    labels = [_short(group, 18) for group in groups]
+    scores = [[one.report.groups.get(group, {}) for one in evaluated] for group in groups]
     for axes, name in zip(figure.axes, names, strict=True):
-        _draw_scores(axes, evaluated, places, aggregate_named(evaluated, name))
-        axes.set_xlim(-0.5, len(groups) - 0.5)
-        axes.set_xticks(range(len(groups)), [_short(group, 18) for group in groups])
+        _draw_scores(axes, evaluated, labels, scores, aggregate_named(evaluated, name))
     _legend(figure, evaluated)
     return figure
 
@@ -215,15 +215,22 @@ _BETTER = {"higher": "; higher is better", "lower": "; lower is better", "zero":
 
 
 def _draw_scores(
-    axes: Any, evaluated: Sequence[Evaluated], places: Sequence[tuple[float, Sequence[Scores]]], about: Aggregate
+    axes: Any,
+    evaluated: Sequence[Evaluated],
+    labels: Sequence[str],
+    scores: Sequence[Sequence[Scores]],
+    about: Aggregate,
 ) -> None:
-    """Draw a line for each report, side by side at each place so that the intervals do not cover each other."""
-    gap = float(min(np.diff([place for place, _ in places]), default=1.0))
-    half = min(0.3, 0.05 * (len(evaluated) - 1)) * gap
+    """Draw a line for each report, side by side at each label so that the intervals do not cover each other.
+
+    The labels are names and no scale: beside a number, a point that was moved aside would be read as another number.
+    """
+    half = min(0.3, 0.05 * (len(evaluated) - 1))
     shifts = np.linspace(-half, half, len(evaluated))
     factor = 100 if about.percent else 1
     for number, (shift, style) in enumerate(zip(shifts, _styles(len(evaluated)), strict=True)):
-        there = [(place, found[number][about.name]) for place, found in places if _known(found[number], about.name)]
+        mine = [(place, found[number]) for place, found in enumerate(scores)]
+        there = [(place, found[about.name]) for place, found in mine if _known(found, about.name)]
         if there:
             values = factor * np.array([(score.low, score.value, score.high) for _, score in there]).T
             # A percentile interval need not hold its value; a bar cannot have a negative length.
@@ -233,9 +240,14 @@ def _draw_scores(
     if about.better == "lower":
         top = axes.get_ylim()[1]
         axes.set_ylim(-0.04 * top, top)  # a little below 0, where a perfect model is
+    axes.set_xlim(-0.5, len(labels) - 0.5)
+    step = math.ceil(len(labels) / min(TICKS, _LINE // (1 + max(map(len, labels)))))
+    axes.set_xticks(range(0, len(labels), step), labels[::step])
     _plain(axes)
 
 
+_LINE = 100
+"""Characters that have room below a wide panel."""
 _BAR = {"markersize": 5, "linewidth": 1.4, "elinewidth": 1, "capsize": 0, "markeredgewidth": 0}
 
 

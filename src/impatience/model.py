@@ -237,7 +237,7 @@ class LengthControlled(nn.Module):
 
     def save_pretrained(self, folder: Any, **kwargs: Any) -> None:
         """Write the model to a folder that ``from_pretrained`` reads; safetensors and JSON only."""
-        save_parts(folder, self.base_model, self.steering, self.tokenizer, **kwargs)
+        save_parts(folder, self.base_model, self.steering, self.tokenizer, taught=self.taught, **kwargs)
 
     @classmethod
     def from_pretrained(cls, name: Any, *, base_model: Any = None, tokenizer: Any = None, **kwargs: Any) -> Self:
@@ -258,5 +258,5 @@ class LengthControlled(nn.Module):
             amplitude=saved.amplitude,
         )
         model.steering.load_state_dict(saved.tensors)
-        model.taught = True
+        model.taught = saved.taught
         return model

@@ -45,8 +45,8 @@ class Prompts:
 
     Args:
         model: What reads.
-        trained: How sources were put to it in training: template, prefix and max_source_tokens; nothing for a model
-            that was not trained by a recipe.
+        trained: How sources were put to it in training: template, prefix and max_source_tokens, and all its tasks;
+            nothing for a model that was not trained by a recipe.
     """
 
     def __init__(self, model: LengthControlled, trained: Mapping[str, Any] | None = None) -> None:
@@ -166,7 +166,9 @@ class Prompts:
         if task is None or task in self._announced:
             return
         self._announced.add(task)
-        if self.trained and task != self.task:
-            log.warning("This model was trained with the template %r, not %r: expect less of it.", self.task, task)
+        known = self.trained.get("tasks") or [self.task]
+        if self.trained and task not in known:
+            named = " and ".join(map(repr, known))
+            log.warning("This model was trained with the template %s, not %r: expect less of it.", named, task)
         elif not self.trained and not self._chat:
             log.warning("This model takes no instruction: it reads the text as it stands, whatever the task is.")

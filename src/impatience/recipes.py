@@ -52,7 +52,11 @@ class DataPart:
 
     train: str | tuple[str, ...] = _needed("one data set or several, as `impatience data show` takes them")
     validation: str | tuple[str, ...] | None = option(None, "the same for validation; none uses `train`'s own split")
-    template: str = option("summarize", "how a source is put to the model: summarize, rewrite, title, question or chat")
+    template: str = option(
+        "summarize",
+        "how sources are put to the model: summarize, question, rewrite, title or chat; a data set may "
+        "name its own, as in squad_qg?template=question",
+    )
     prefix: str = option("", "text before every source, e.g. 'summarize: ' for T5")
     max_source_tokens: int = option(1024, "sources are cut to this many tokens")
     max_target_tokens: int | None = option(None, "the most tokens of a target; the model's own room bounds it too")
@@ -60,7 +64,7 @@ class DataPart:
     limit: int | None = option(None, "use only so many training examples")
     validation_limit: int = option(200, "use only so many validation examples")
     sentence_copies: int = option(
-        0, "length augmentation: so many further examples from each, with some consecutive sentences as target"
+        0, "length augmentation: so many further examples from each, with its first sentences as target"
     )
 
 
@@ -84,11 +88,13 @@ class TrainPart:
     warmup_steps: int = option(0, "steps over which the learning rate rises")
     eos_weight: float = option(1.0, "weight of the loss where EOS is due")
     decoys: float = option(
-        0.0, "share of rows that are asked for another row's length, so that the signal alone says where the end is"
+        0.0, "share of rows that are asked for another length, so that the signal alone says where the end is"
     )
-    decoys_reach: float = option(
-        1.0, "half of the decoys are asked for up to so many times more than another row has, e.g. 20"
+    decoys_cuts: float = option(
+        0.5,
+        "share of the decoys that are asked for less than they have, and cut there; at the end of others EOS is barred",
     )
+    decoys_reach: float = option(4.0, "those others are asked for up to so many times what they have")
     units: tuple[Literal["tokens", "words", "characters", "sentences"], ...] = option(
         ("tokens",), "what targets are counted in; several take turns, batch by batch"
     )
@@ -150,6 +156,8 @@ class Recipe:
                 raise OptionError(f"train.{name}={value}: give a number above 0.")
         if not 0 <= train.decoys < 1:
             raise OptionError(f"train.decoys={train.decoys}: give a share from 0 to below 1.")
+        if not 0 <= train.decoys_cuts <= 1:
+            raise OptionError(f"train.decoys_cuts={train.decoys_cuts}: give a share from 0 to 1.")
         if not train.units:
             raise OptionError("train.units is empty: name at least one unit.")
         if not 1 <= train.decoys_reach < math.inf:

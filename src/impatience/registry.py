@@ -26,8 +26,12 @@ log = logging.getLogger(__name__)
 
 
 def nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
-    """Return ``" Did you mean 'x'?"`` for the closest known name, or nothing when none is close."""
+    """Return ``" Did you mean 'x'?"`` for the closest known name, or nothing when none is close.
+
+    Where none is, a name may be short for one: ``lr`` for ``learning_rate``.
+    """
     close = difflib.get_close_matches(name, list(known), n=1)
+    close = close or [one for one in known if "_" in one and "".join(part[:1] for part in one.split("_")) == name]
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

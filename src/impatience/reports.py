@@ -24,6 +24,7 @@ from impatience.runs import write_whole
 from impatience.statistics import Score as Score
 
 CONFIG, PREDICTIONS, ROWS, REPORT = "config.json", "predictions.jsonl", "rows.parquet", "report.json"
+_NAMED = 8  # reports that an error lists at most
 
 Scores = Mapping[str, Score]
 
@@ -80,6 +81,10 @@ class EvalReport:
                     f"The texts in {path} are not all written, or not scored. Go on with `impatience evaluate … "
                     f"--resume`, or score them: impatience evaluate --score {path}"
                 ) from None
+            below = sorted(file.parent for depth in ("*", "*/*") for file in path.glob(f"{depth}/{REPORT}"))
+            if below:
+                there = ", ".join(map(str, below[:_NAMED])) + " …" * (len(below) > _NAMED)
+                raise ReportError(f"{path} holds no report itself. There are some below it: {there}.") from None
             raise ReportError(f"{path} holds no report. Make one with `impatience evaluate`.") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ReportError(f"{file} is no report, or damaged ({error!r}). {rescore(file.parent)}") from error

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from impatience.errors import ModelFilesError, OptionError
 from impatience.methods import METHODS
+from impatience.sources import check_place
 from impatience.steering import Conventions, Steering
 from impatience.version import __version__
 
@@ -37,6 +38,7 @@ class Saved:
         amplitude: Factor of the signal, or None to work it out from the method's strength.
         tokenizer: The tokenizer that was saved with it, if any.
         tensors: The method's own weights.
+        taught: Whether it was trained with its signal; files that do not say so are of models that were.
     """
 
     method: str
@@ -45,6 +47,7 @@ class Saved:
     amplitude: float | None
     tokenizer: Any = None
     tensors: dict[str, Tensor] = field(default_factory=dict)
+    taught: bool = True
 
 
 def save_parts(
@@ -52,6 +55,8 @@ def save_parts(
     base_model: Any,
     steering: Steering,
     tokenizer: Any,
+    *,
+    taught: bool,
     state_dict: dict[str, Tensor] | None = None,
     **kwargs: Any,
 ) -> None:
@@ -62,6 +67,7 @@ def save_parts(
         base_model: The model without its wrapper.
         steering: What steers it.
         tokenizer: Or None.
+        taught: Whether it was trained with its signal.
         state_dict: The weights of the wrapper, where they are not the modules' own, e.g. gathered from shards.
         **kwargs: What ``save_pretrained`` of the base model takes.
     """
@@ -85,6 +91,7 @@ def save_parts(
         "conventions": steering.conventions,
         "amplitude": steering.amplitude,
         "tokenizer": tokenizer is not None,
+        "taught": taught,
     }
     (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     if tensors:
@@ -105,6 +112,7 @@ def load_parts(name: str | Path, base_model: Any, **kwargs: Any) -> tuple[Any, S
     """
     if kwargs.pop("trust_remote_code", False):
         raise OptionError("trust_remote_code is not supported: no code is ever loaded with a model.")
+    check_place(name)
     hub = {key: kwargs[key] for key in _HUB if key in kwargs}
     path = _file(name, SETTINGS, **hub)
     if path is None:
@@ -122,6 +130,7 @@ def load_parts(name: str | Path, base_model: Any, **kwargs: Any) -> tuple[Any, S
         **wanted,
         tokenizer=_tokenizer(name, **hub) if tokenizer else None,
         tensors=load_file(weights) if weights else {},
+        taught=settings.get("taught", True),
     )
     return _load_adapted(name, base_model, **kwargs), saved
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 MISSING = "—"
+_AROUND = 3
+"""Characters around each column of a table in the terminal; one more closes the line."""
 
 
 @dataclass(frozen=True)
@@ -194,8 +196,13 @@ def _latex(text: str) -> str:
     return "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split()))
 
 
-def to_rich(shown: Sequence[Table]) -> Group:
-    """Render for the terminal."""
+def to_rich(shown: Sequence[Table], width: int) -> Group:
+    """Render for a terminal.
+
+    Args:
+        shown: The tables. One that is too wide goes on below, so that no name and no number is broken.
+        width: Of the terminal, in characters.
+    """
     from rich import box
     from rich.console import Group
     from rich.padding import Padding
@@ -204,15 +211,65 @@ def to_rich(shown: Sequence[Table]) -> Group:
 
     parts: list[RichTable | Padding] = []
     for table in shown:
-        rich = RichTable(title=Text(table.title, style="bold"), box=box.SIMPLE_HEAD, title_justify="left")
-        for place, heading in enumerate(table.headings):
-            rich.add_column(Text(heading), justify="left" if place < table.texts else "right", overflow="fold")
-        for row in table.rows:
-            rich.add_row(*map(_rich_cell, row))
-        parts.append(rich)
+        title: Text | None = Text(table.title, style="bold")
+        least = _least(table, width)
+        for places in _parts(table, least, width):
+            rich = RichTable(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+            for place in places:
+                prose = table.leads <= place < table.texts
+                rich.add_column(
+                    Text(table.headings[place]),
+                    justify="left" if place < table.texts else "right",
+                    overflow="fold",
+                    width=None if prose else least[place],
+                    min_width=least[place] if prose else None,
+                )
+            for row in table.rows:
+                rich.add_row(*(_rich_cell(row[place]) for place in places))
+            parts.append(rich)
+            title = None
         if table.note:
             parts.append(Padding(Text(table.note, style="dim"), (0, 0, 1, 2)))
     return Group(*parts)
+
+
+def _least(table: Table, width: int) -> list[int]:
+    """Return the characters that each column needs: of prose the longest word, of others the longest line.
+
+    Leads that would leave no room for another column get less, and are folded, the widest one first.
+    """
+    from rich.cells import cell_len
+
+    half, leads = max(8, (width - 1) // 2), table.leads
+    found = []
+    for place, heading in enumerate(table.headings):
+        texts = [heading, *(text for row in table.rows for text in (row[place].text, row[place].interval))]
+        prose = leads <= place < table.texts
+        pieces = [piece for text in texts for piece in (text.split() if prose else text.splitlines())]
+        found.append(min(half - _AROUND, max(map(cell_len, pieces), default=1)))
+    # Prose shares what is left evenly, so each column of it must be able to live with the same.
+    found[leads : table.texts] = [max(found[leads : table.texts], default=0)] * (table.texts - leads)
+    for place in sorted(range(leads), key=lambda place: -found[place]):
+        over = sum(found[:leads]) + max(found[leads:], default=0) + (leads + 1) * _AROUND - (width - 1)
+        if over > 0:
+            found[place] = max(half // leads - _AROUND, found[place] - over)
+    return found
+
+
+def _parts(table: Table, least: Sequence[int], width: int) -> list[list[int]]:
+    """Deal the columns out to as many tables as are needed, each with the leads, prose last."""
+    leads = list(range(table.leads))
+    room = width - 1 - sum(least[place] + _AROUND for place in leads)
+    parts: list[list[int]] = [[]]
+    left = room
+    for place in sorted(range(table.leads, len(table.headings)), key=lambda place: place < table.texts):
+        needed = least[place] + _AROUND
+        if parts[-1] and needed > left:
+            parts.append([])
+            left = room
+        parts[-1].append(place)
+        left -= needed
+    return [leads + sorted(part) for part in parts]
 
 
 def _rich_cell(cell: Cell) -> Text:

@@ -56,6 +56,7 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         self.encoder_decoder = model.family.encoder_decoder
         self.decoys = Decoys(
             recipe.train.decoys,
+            recipe.train.decoys_cuts,
             recipe.train.decoys_reach,
             [Unit(unit) for unit in recipe.train.units],
             recipe.train.seed,

@@ -104,41 +104,46 @@ def encode(recipe: Recipe, split: str, model: LengthControlled, tokenizer: Any, 
     room = model.family.room(model)
     longest = min(filter(None, (part.max_target_tokens, room and room - 2)), default=None)
     source = min(filter(None, (part.max_source_tokens, room)))
-    encoder = Encoder(tokenizer, encoder_decoder, part.template, source, longest, part.prefix)
+    encoders = {
+        name: Encoder(tokenizer, encoder_decoder, name, source, longest, part.prefix) for name in templates(recipe)
+    }
     limit = part.limit if split == "train" else part.validation_limit
-    sets = [load(spec, split, data_dir=data_dir, limit=limit) for spec in specs(recipe, split)]
-    examples = [example for turn in zip_longest(*sets) for example in turn if example is not None][:limit]
+    sets = []
+    for spec in specs(recipe, split):
+        template = Spec.parse(spec).template or part.template
+        sets.append([(template, example) for example in load(spec, split, data_dir=data_dir, limit=limit)])
+    chosen = [pair for turn in zip_longest(*sets) for pair in turn if pair is not None][:limit]
     if split == "train" and part.sentence_copies:
-        examples += [copy for e in examples for copy in shorter(e, part.sentence_copies, recipe.train.seed)]
+        chosen += [
+            (name, copy) for name, one in chosen for copy in shorter(one, part.sentence_copies, recipe.train.seed)
+        ]
+    encoded = {
+        name: encoder.rows([example for template, example in chosen if template == name])
+        for name, encoder in encoders.items()
+    }
     rows = []
-    for example in examples:
-        try:
-            row = encoder(example)
-            if not encoder_decoder and room and len(row["input_ids"]) > room:
-                raise LongTargetError(
-                    f"{example.id}: prompt and target have {len(row['input_ids'])} tokens, and the model has {room} "
-                    f"positions. Lower data.max_source_tokens, or set data.long_targets: leave_out."
-                )
+    for template, example in chosen:
+        row = next(encoded[template])
+        if not isinstance(row, LongTargetError) and not encoder_decoder and room and len(row["input_ids"]) > room:
+            row = LongTargetError(
+                f"{example.id}: prompt and target have {len(row['input_ids'])} tokens, and the model has {room} "
+                f"positions. Lower data.max_source_tokens, or set data.long_targets: leave_out."
+            )
+        if not isinstance(row, LongTargetError):
             rows.append(row)
-        except LongTargetError:
-            if part.long_targets == "error":
-                raise
+        elif part.long_targets == "error":
+            raise row
     if not rows:
         raise DataError(f"No example of the {split} split can be used: every target is over {longest} tokens.")
     return rows
 
 
 def shorter(example: Example, copies: int, seed: int) -> list[Example]:
-    """Return further examples of the same source, each with some consecutive sentences of its target."""
+    """Return further examples of the same source, each with some of its target's first sentences."""
     sentences = split_sentences(example.target)
-    chance = random.Random(f"{seed} {example.id}")
-    made = []
-    for copy in range(copies if len(sentences) > 1 else 0):
-        count = chance.randint(1, len(sentences) - 1)
-        begin = chance.randint(0, len(sentences) - count)
-        target = " ".join(sentences[begin : begin + count])
-        made.append(replace(example, id=f"{example.id}+{copy}", target=target))
-    return made
+    counts = list(range(1, len(sentences)))
+    chosen = random.Random(f"{seed} {example.id}").sample(counts, min(copies, len(counts)))
+    return [replace(example, id=f"{example.id}+{n}", target=" ".join(sentences[:n])) for n in chosen]
 
 
 def specs(recipe: Recipe, split: str) -> tuple[str, ...]:
@@ -156,6 +161,12 @@ def specs(recipe: Recipe, split: str) -> tuple[str, ...]:
                 f"or put {{split}} into the file's name."
             )
     return names
+
+
+def templates(recipe: Recipe) -> list[str]:
+    """Return the templates that a recipe trains with, its own first."""
+    named = [Spec.parse(spec).template for split in ("train", "validation") for spec in specs(recipe, split)]
+    return list(dict.fromkeys([recipe.data.template, *filter(None, named)]))
 
 
 def _facts(recipe: Recipe, rows: dict[str, list[Row]], data_dir: Path | None) -> dict[str, Any]:
@@ -285,6 +296,7 @@ def finish(trainer: LengthTrainer, run: Run, say: Say) -> None:
         trainer.model.save_pretrained(run.folder / "model", state_dict=state)
         part = trainer.recipe.data
         prompt = {"template": part.template, "prefix": part.prefix, "max_source_tokens": part.max_source_tokens}
+        prompt |= {"tasks": templates(trainer.recipe)}
         write_whole(run.folder / "model" / PROMPT, json.dumps(prompt) + "\n")
         card = model_card(run.folder, trainer.recipe, run.metrics())
         write_whole(run.folder / "model" / "README.md", card)

@@ -7,7 +7,7 @@ exactly what this package is against.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 IGNORED = -100
 """The label of a position that is not learnt."""
+_AT_ONCE = 1000
+"""Examples that are tokenized together."""
 
 
 class Encoder:
@@ -80,73 +82,118 @@ class Encoder:
             LongTargetError: If the target is too long.
             DataError: If it holds no token, or there is no room for the source.
         """
-        target = self._target(example)
-        count = sum(i not in self._special for i in target)
-        if count == 0:
-            raise DataError(f"{example.id}: the tokenizer knows nothing of the target {example.target[:40]!r}.")
-        if self.max_target_tokens is not None and count > self.max_target_tokens:
-            raise LongTargetError(
-                f"{example.id}: the target has {count} tokens, and max_target_tokens is {self.max_target_tokens}. "
-                f"Targets are never cut: raise max_target_tokens as far as the model has room, or leave the example "
-                f"out (in a recipe: data.long_targets: leave_out)."
-            )
-        inputs, labels = self.reads(example), target
+        (row,) = self.rows([example])
+        if isinstance(row, LongTargetError):
+            raise row
+        return row
+
+    def rows(self, examples: Sequence[Example]) -> Iterator[dict[str, Any] | LongTargetError]:
+        """Encode many examples, on all processors, and give those whose target is too long as errors in their place.
+
+        Raises:
+            DataError: If one has a target without any token, or there is no room for its source.
+        """
+        for begin in range(0, len(examples), _AT_ONCE):
+            some = examples[begin : begin + _AT_ONCE]
+            targets = self._targets(some)
+            errors = [self._long(example, target) for example, target in zip(some, targets, strict=True)]
+            fitting = [example for example, error in zip(some, errors, strict=True) if error is None]
+            inputs = iter(self.read(fitting))
+            for example, target, error in zip(some, targets, errors, strict=True):
+                yield error or self._row(example, next(inputs), target)
+
+    def _row(self, example: Example, inputs: list[int], target: list[int]) -> dict[str, Any]:
+        labels = target
         if not self.encoder_decoder:
             inputs, labels = inputs + target, [IGNORED] * len(inputs) + target
-        return {"input_ids": inputs, "labels": labels, "id": example.id, "target_tokens": count}
+        return {"input_ids": inputs, "labels": labels, "id": example.id, "target_tokens": self._count(target)}
+
+    def _count(self, target: list[int]) -> int:
+        return sum(i not in self._special for i in target)
+
+    def _long(self, example: Example, target: list[int]) -> LongTargetError | None:
+        count = self._count(target)
+        if count == 0:
+            raise DataError(f"{example.id}: the tokenizer knows nothing of the target {example.target[:40]!r}.")
+        if self.max_target_tokens is None or count <= self.max_target_tokens:
+            return None
+        return LongTargetError(
+            f"{example.id}: the target has {count} tokens, and max_target_tokens is {self.max_target_tokens}. "
+            f"Targets are never cut: raise max_target_tokens as far as the model has room, or leave the example "
+            f"out (in a recipe: data.long_targets: leave_out)."
+        )
 
     def reads(self, example: Example) -> list[int]:
         """Return what the model reads before it writes; the example's target is not looked at."""
+        return self.read([example])[0]
+
+    def read(self, examples: Sequence[Example]) -> list[list[int]]:
+        """Return what the model reads of each example before it writes."""
         if not self.encoder_decoder:
-            return self._prompt(example)
-        text = self.template.prompt(example, self.prefix)
-        return self._ids(text, truncation=True, max_length=self.max_source_tokens)
+            return self._prompts(examples)
+        texts = [self.template.prompt(example, self.prefix) for example in examples]
+        return self._ids(texts, truncation=True, max_length=self.max_source_tokens)
 
-    def _target(self, example: Example) -> list[int]:
-        """Return the ids of the target, EOS among them; those of an encoder-decoder with all its special tokens."""
-        eos = self.tokenizer.eos_token_id
+    def _targets(self, examples: Sequence[Example]) -> list[list[int]]:
+        """Return the ids of targets, EOS among them; those of an encoder-decoder with all its special tokens."""
+        eos, texts = self.tokenizer.eos_token_id, [example.target for example in examples]
         if not self.encoder_decoder:
-            return [*self._ids(example.target, add_special_tokens=False), eos]
-        ids = self._ids(None, text_target=example.target)
-        return ids if eos in ids else [*ids, eos]
+            return [[*ids, eos] for ids in self._ids(texts, add_special_tokens=False)]
+        return [ids if eos in ids else [*ids, eos] for ids in self._ids(None, text_target=texts)]
 
-    def _prompt(self, example: Example) -> list[int]:
-        """Return the ids of the prompt, the source shortened until they are few enough."""
-        ids = self._render(example)
-        over = len(ids) - self.max_source_tokens
-        if over <= 0:
-            return ids
-        ends = self._token_ends(example.source)
-        keep = len(ends) - over
-        while keep > 0 and (source := example.source[: ends[keep - 1]].rstrip()):
-            ids = self._render(replace(example, source=source))
-            if len(ids) <= self.max_source_tokens:
-                return ids
-            keep -= len(ids) - self.max_source_tokens
-        raise DataError(
-            f"{example.id}: max_source_tokens={self.max_source_tokens} leaves no room for the source: the "
-            f"instruction and special tokens alone take about {len(ids) - max(0, keep)} tokens."
-        )
+    def _prompts(self, examples: Sequence[Example]) -> list[list[int]]:
+        """Return the ids of prompts, the sources shortened until they are few enough."""
+        prompts = self._render(examples)
+        over = {place: len(ids) - self.max_source_tokens for place, ids in enumerate(prompts)}
+        long = [place for place in over if over[place] > 0]
+        ends = dict(zip(long, self._token_ends([examples[place].source for place in long]), strict=True))
+        keep = {place: len(ends[place]) for place in long}
+        while long:
+            shorter = []
+            for place in long:
+                keep[place] -= len(prompts[place]) - self.max_source_tokens
+                source = examples[place].source[: ends[place][keep[place] - 1]].rstrip() if keep[place] > 0 else ""
+                if not source:
+                    raise DataError(
+                        f"{examples[place].id}: max_source_tokens={self.max_source_tokens} leaves no room for the "
+                        f"source: the instruction and special tokens alone take about "
+                        f"{self.max_source_tokens - keep[place]} tokens."
+                    )
+                shorter.append(replace(examples[place], source=source))
+            for place, ids in zip(long, self._render(shorter), strict=True):
+                prompts[place] = ids
+            long = [place for place in long if len(prompts[place]) > self.max_source_tokens]
+        return prompts
 
-    def _render(self, example: Example) -> list[int]:
+    def _render(self, examples: Sequence[Example]) -> list[list[int]]:
+        if not examples:
+            return []
         if self.chat:
-            text = self.tokenizer.apply_chat_template(
-                self.template.messages(example), tokenize=False, add_generation_prompt=True
+            texts = self.tokenizer.apply_chat_template(
+                [self.template.messages(example) for example in examples], tokenize=False, add_generation_prompt=True
             )
-            return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-        ids = self._ids(self.template.prompt(example, self.prefix) + "\n\n")
-        return ids[:-1] if ids[-1] == self.tokenizer.eos_token_id else ids
+            return [list(ids) for ids in self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]]
+        rows = self._ids([self.template.prompt(example, self.prefix) + "\n\n" for example in examples])
+        return [ids[:-1] if ids[-1] == self.tokenizer.eos_token_id else ids for ids in rows]
 
-    def _token_ends(self, source: str) -> list[int]:
-        """Return where in the source each of its tokens ends, in characters; a guess where it cannot be asked."""
+    def _token_ends(self, sources: list[str]) -> list[list[int]]:
+        """Return where in each source its tokens end, in characters; a guess where it cannot be asked."""
+        if not sources:
+            return []
         if self.tokenizer.is_fast:
-            encoded = self.tokenizer(source, add_special_tokens=False, verbose=False, return_offsets_mapping=True)
-            return [end for _, end in encoded["offset_mapping"]]
-        count = len(self._ids(source, add_special_tokens=False))
-        return [len(source) * (token + 1) // count for token in range(count)]
+            encoded = self.tokenizer(sources, add_special_tokens=False, verbose=False, return_offsets_mapping=True)
+            return [[end for _, end in offsets] for offsets in encoded["offset_mapping"]]
+        counts = map(len, self._ids(sources, add_special_tokens=False))
+        return [
+            [len(source) * (token + 1) // count for token in range(count)]
+            for source, count in zip(sources, counts, strict=True)
+        ]
 
-    def _ids(self, text: str | None, **options: Any) -> list[int]:
-        return list(self.tokenizer(text, split_special_tokens=True, verbose=False, **options)["input_ids"])
+    def _ids(self, texts: list[str] | None, **options: Any) -> list[list[int]]:
+        if texts == [] or options.get("text_target") == []:
+            return []
+        found = self.tokenizer(texts, split_special_tokens=True, verbose=False, **options)["input_ids"]
+        return [list(ids) for ids in found]
 
 
 def collate(rows: Sequence[dict[str, Any]], pad_id: int, encoder_decoder: bool) -> dict[str, Tensor]:

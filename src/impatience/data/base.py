@@ -7,6 +7,7 @@ A *spec* names data in one string:
     train.csv                 a file of one's own (also files:train.csv)
     data/{split}.jsonl.gz     one file for each split
     train.csv?source=article&target=summary      the columns to read
+    squad_qg?template=question                   how it is put to a model, in a recipe
 """
 
 from __future__ import annotations
@@ -120,12 +121,14 @@ class Spec:
         part: Of the set, or None for its default.
         path: Of the file, for the set ``files``.
         options: What followed the question mark.
+        template: The template it names there, if any: how a recipe puts it to the model.
     """
 
     name: str
     part: str | None = None
     path: Path | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    template: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Spec:
@@ -144,16 +147,17 @@ class Spec:
             raise OptionError(
                 f"{text!r}: after '?' come name=value pairs joined by '&', e.g. ?source=article&target=summary."
             ) from None
+        template = options.pop("template", None)
         if not head or (name == "files" and not rest):
             raise OptionError(f"{text!r} names no data. Give a file, or one of: {', '.join(DATASETS)}.")
         if name == "files" or is_data_file(head) or (name not in DATASETS and "/" in head):
             path = Path(rest if name == "files" else head).expanduser()
             kind_of(path)
-            return cls("files", path=path, options=options)
+            return cls("files", path=path, options=options, template=template)
         DATASETS[name]
         if colon and not rest:
             raise OptionError(f"{text!r}: after ':' comes a part of {name}, or leave the colon away.")
-        return cls(name, part=rest or None, options=options)
+        return cls(name, part=rest or None, options=options, template=template)
 
     @property
     def dataset(self) -> Dataset:

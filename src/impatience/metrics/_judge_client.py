@@ -13,6 +13,7 @@ import json
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -78,6 +79,8 @@ class Client:
     _opener: OpenerDirector = field(default_factory=lambda: build_opener(_StayHere), init=False, repr=False)
     _stopped: Event = field(default_factory=Event, init=False, repr=False)
     _locks: dict[str, Lock] = field(default_factory=dict, init=False, repr=False)
+    _troubles: Counter[str] = field(default_factory=Counter, init=False, repr=False)
+    _counting: Lock = field(default_factory=Lock, init=False, repr=False)
 
     def ask(self, question: str) -> str:
         """Return the judge's answer: the kept one if there is one.
@@ -98,8 +101,12 @@ class Client:
             return answer
 
     def stop(self) -> None:
-        """Let other threads end with the try they are at, and ask nothing more."""
+        """Let other threads end with the try they are at, ask nothing more, and say what was only counted."""
         self._stopped.set()
+        with self._counting:
+            often = ", ".join(f"{kind} ({count} times)" for kind, count in self._troubles.items() if count > 1)
+        if often:
+            log.warning("The judge at %s, in all: %s.", self.url, often)
 
     def _keep(self, file: Path, answer: str) -> None:
         try:
@@ -129,10 +136,19 @@ class Client:
                         "Answers that came are kept: the same command asks only for the rest."
                     ) from trouble
                 seconds = trouble.asked_seconds + 2.0 ** min(attempt, _SLOWEST) * _random.uniform(0.5, 1.5)
-                log.warning("The judge at %s: %s. Next try in %.1f s.", self.url, trouble, seconds)
+                self._count(trouble, seconds)
             attempt += 1
             (self.pause or self._stopped.wait)(seconds)
         raise JudgeError("The judge was not asked, because another request had failed for good.")
+
+    def _count(self, trouble: _PassingError, seconds: float) -> None:
+        """Say what a trouble is when it comes first; many requests at once have the same one."""
+        kind = str(trouble).partition(":")[0]
+        with self._counting:
+            self._troubles[kind] += 1
+            first = self._troubles[kind] == 1
+        if first:
+            log.warning("The judge at %s: %s. Next try in %.1f s.", self.url, trouble, seconds)
 
     def _post(self, content: bytes) -> str:
         headers = {"Content-Type": "application/json", "User-Agent": f"impatience/{__version__}"}

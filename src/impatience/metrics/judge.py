@@ -27,14 +27,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from platformdirs import user_cache_path
-
 from impatience.errors import OptionError
 from impatience.lengths import split_sentences
 from impatience.metrics._judge_client import KEY, Client
 from impatience.metrics._judge_questions import ERRORS, NO_ERROR, VERSION, find_errors, find_facts, find_support
 from impatience.metrics.base import Aggregate, Column, Metric, Prediction, deviation
 from impatience.registry import option
+from impatience.sources import cache_root
 
 _SHARES = (
     Column("judge_faithfulness", "sentences without an error against the source", "higher", percent=True),
@@ -146,10 +145,7 @@ class Judge(Metric):
         }
 
     def _cache(self) -> Path:
-        if self.cache is not None:
-            return Path(self.cache).expanduser()
-        chosen = os.environ.get("IMPATIENCE_CACHE")
-        return (Path(chosen).expanduser().absolute() if chosen else user_cache_path("impatience")) / "judge"
+        return cache_root() / "judge" if self.cache is None else Path(self.cache).expanduser()
 
 
 def _judge(client: Client, prediction: Prediction) -> dict[str, float]:

@@ -33,7 +33,7 @@ class Length(Metric):
         Column("within_1", "1 if it is at most 1 off", "higher", percent=True),
         Column("within_5_percent", "1 if it is at most 5 % of the target off", "higher", percent=True),
         Column("within_10_percent", "1 if it is at most 10 % of the target off", "higher", percent=True),
-        Column("outlier", "1 if it is further off than an outlier may be", "lower", percent=True),
+        Column("outlier", "1 if it is more than 20 off, or than length.outlier says", "lower", percent=True),
     )
     aggregates: ClassVar[tuple[Aggregate, ...]] = (
         Aggregate("mae", "mean absolute error", "lower", ("absolute_error",)),
@@ -46,7 +46,9 @@ class Length(Metric):
         Aggregate("within_1", "texts at most 1 off", "higher", ("within_1",), percent=True),
         Aggregate("within_5_percent", "texts at most 5 % off", "higher", ("within_5_percent",), percent=True),
         Aggregate("within_10_percent", "texts at most 10 % off", "higher", ("within_10_percent",), percent=True),
-        Aggregate("outliers", "texts further off than an outlier may be", "lower", ("outlier",), percent=True),
+        Aggregate(
+            "outliers", "texts more than 20 off, or than length.outlier says", "lower", ("outlier",), percent=True
+        ),
     )
 
     outlier: int = option(20, "a text that is more than this off is an outlier, in the unit asked for")

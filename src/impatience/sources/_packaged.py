@@ -39,11 +39,15 @@ class PackagedModel:
         return hashlib.sha256("".join((first, *others)).encode()).hexdigest() if others else first
 
 
+def cache_root() -> Path:
+    """Return where everything is kept that can be fetched again."""
+    chosen = os.environ.get("IMPATIENCE_CACHE")
+    return Path(chosen).expanduser().absolute() if chosen else user_cache_path("impatience")
+
+
 def cache_folder(model: PackagedModel) -> Path:
     """Return the folder that a packaged model has, or will have once it is fetched."""
-    chosen = os.environ.get("IMPATIENCE_CACHE")
-    root = Path(chosen).expanduser().absolute() if chosen else user_cache_path("impatience")
-    return root / "models" / f"{model.name}-{model.sha256[:12]}"
+    return cache_root() / "models" / f"{model.name}-{model.sha256[:12]}"
 
 
 def is_cached(model: PackagedModel) -> bool:

@@ -136,7 +136,7 @@ class Pen:
 
     def inputs(self, requests: Sequence[Request]) -> dict[str, Tensor]:
         """Return what the model reads."""
-        return self.pad([self.encoder.reads(request.example) for request in requests])
+        return self.pad(self.encoder.read([request.example for request in requests]))
 
     def pad(self, rows: list[list[int]]) -> dict[str, Tensor]:
         """Make a batch of rows of ids, padded on the left for decoder-only models, else on the right.
