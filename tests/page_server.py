@@ -24,14 +24,14 @@ SKILLS = {
 # Its sentences end after 20, 40, 80 and 160 words, so that a ladder of those lengths reads well.
 STORY = (
     "A station master's daughter counted the passengers her valley's night train would need, and the railway let it "
-    "run again. She asked the baker, the nurses and both schools, and by spring a sheet of squared paper held sixty- "
-    "three names. The railway was polite but poor. Its rails were sound; the tunnel under the pass had no light, no "
-    "telephone and a family of owls. So the valley did whatever needs no licence, and built the owls a tower instead. "
-    "The rest took one more whole year. People cleared the ditches, painted all seven halts in green, and carried "
-    "four hundred sleepers down from the sawmill by hand, on Sundays, after church. The county paid for the lamps. "
-    "When the inspector came, he walked the whole line with her father's timetable in his coat, found two loose "
-    "bolts, and signed. The first train left on a Friday in October, six minutes late, with a hundred and twelve "
-    "people on board. She stayed behind to raise the signal."
+    "run again. She asked the baker, the nurses and both schools, and by spring a sheet of squared paper held "
+    "sixty-three names. The railway was polite but poor. Its rails were sound; the tunnel under the pass had no "
+    "light, no telephone and a family of owls. So the valley did whatever needs no licence, and built the owls a "
+    "tower instead. The rest took one more whole year. People cleared the ditches, painted all seven halts in green, "
+    "and carried four hundred sleepers down from the sawmill by hand, on Sundays, after church. The county paid for "
+    "the lamps. When the inspector came, he walked the whole line with her father's timetable in his coat, found two "
+    "loose bolts, and signed. The first train left on a Friday in October, six minutes late, with a hundred and "
+    "twelve people on board. She stayed behind to raise the signal."
 )
 Reply = Callable[["Handler"], None]
 

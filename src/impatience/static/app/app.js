@@ -10,7 +10,7 @@ const picked = (name) => find(`input[name=${name}]:checked`).value;
 const [length, slider, status] = ["#length", "#slider", "#status"].map(find);
 
 const MEANING = {
-  natural: "The model feels the end coming and stops by itself, on the length or close to it.",
+  natural: "The model ends by itself, on the length or close to it.",
   exact: "Ends on the very count, whatever the model would rather do.",
   at_most: "Never longer; shorter where a sentence ends in time.",
 };
@@ -25,7 +25,8 @@ let rungs = [];
 
 const announce = (text) => { status.textContent = text; };
 const source = new Source(() => shareOfSource());
-const one = new Sheet({ retry: (sheet) => run([sheet]), announce });
+const newSheet = (hint) => new Sheet({ hint, announce, retry: (sheet) => run([sheet]) });
+const one = newSheet("The text appears here, and ends where you asked it to.");
 find("#one").append(one.element);
 
 // Length and unit.
@@ -53,7 +54,7 @@ function placeSlider() {
 function shareOfSource() {
   const whole = source.length(picked("unit"));
   const share = Math.round((100 * Number(length.value)) / whole);
-  find("#share").textContent = !whole ? "" : share > 100 ? "Longer than your text." : `About ${Math.max(1, share)} % of your text.`;
+  find("#share").textContent = !whole ? "" : share > 100 ? "longer than your text" : `about ${Math.max(1, share)} % of your text`;
 }
 
 length.addEventListener("input", () => { if (length.validity.valid && length.value) setLength(Number(length.value)); });
@@ -87,7 +88,7 @@ function setRungs(lengths) {
 }
 
 function newRung() {
-  const rung = new Sheet({ retry: (sheet) => run([sheet]), announce });
+  const rung = newSheet("Not written yet.");
   const field = rung.find(".aim input");
   rung.find(".aim").hidden = false;
   field.addEventListener("input", () => { if (field.validity.valid && field.value) rung.aim(Number(field.value), picked("unit")); });
@@ -165,6 +166,8 @@ function swapButtons() {
   find(show).hidden = false;
   if (focused) find(show).focus();
   find(hide).hidden = true;
+  find("#keys-write").hidden = Boolean(running);
+  find("#keys-stop").hidden = !running;
 }
 
 /** Bring a sheet that begins below the window into it. */
@@ -213,7 +216,7 @@ async function learn() {
   placeSlider();
 }
 
-if (/Mac|iPhone|iPad/.test(navigator.platform)) find("#keys kbd").textContent = "⌘";
+if (/Mac|iPhone|iPad/.test(navigator.platform)) find("#keys-write kbd").textContent = "⌘";
 showView();
 showTheme();
 explainLanding();

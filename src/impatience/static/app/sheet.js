@@ -4,18 +4,16 @@ import { detail, verdict } from "./landed.js";
 import { say } from "./lengths.js";
 import { EVEN, ODD } from "./signal.js";
 
-const EMPTY = "The text appears here, and ends where you asked it to.";
-
 export class Sheet {
-  /** `retry` writes this sheet again; `announce` tells those who cannot see. */
-  constructor({ retry, announce }) {
+  /** `hint` is shown while there is no text; `retry` writes this sheet again; `announce` tells those who cannot see. */
+  constructor({ hint, retry, announce }) {
     const copy = document.querySelector("#sheet").content.cloneNode(true);
     this.element = copy.firstElementChild;
     this.find = (selector) => this.element.querySelector(selector);
     for (const path of this.element.querySelectorAll(".wave path")) {
       path.setAttribute("d", path.classList.contains("odd") ? ODD : EVEN);
     }
-    this.announce = announce;
+    Object.assign(this, { hint, announce });
     this.find(".retry").addEventListener("click", () => retry(this));
     this.find(".copy").addEventListener("click", () => this.copy());
     this.find(".download").addEventListener("click", () => this.download());
@@ -30,7 +28,7 @@ export class Sheet {
 
   clear() {
     this.words = "";
-    this.show("empty", EMPTY);
+    this.show("empty", this.hint);
     this.find(".end").hidden = true;
   }
 
@@ -58,7 +56,7 @@ export class Sheet {
     this.show("done", text);
     this.measure(report.length, report.target, report.unit);
     this.element.dataset.landed = report.landed;
-    this.end(verdict(report, landing), detail(report));
+    this.end(verdict(report), detail(report, landing));
   }
 
   stop() {
@@ -94,7 +92,7 @@ export class Sheet {
   }
 
   end(said, more = "") {
-    this.said = said;
+    this.said = `${said} ${more}`.trim();
     this.find(".verdict").textContent = said;
     this.find(".detail").textContent = more;
     this.find(".copy").hidden = this.find(".download").hidden = !this.words;

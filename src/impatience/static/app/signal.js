@@ -5,7 +5,7 @@
 // components at x = r: a pair that has hardly moved at the start, and swings faster with every word towards the end.
 // M is smaller here than in a model, so that the eye can follow.
 
-const M = 105;
+const M = 22 * Math.PI;
 const WIDTH = 600;
 const HEIGHT = 80;
 const MARGIN = 6;
