@@ -1,4 +1,4 @@
-"""A stand-in for the server that the page talks to: a made-up text, word by word, and the ways in which that can fail."""
+"""A stand-in for the server that the page talks to: a made-up text, word by word, and the ways that can fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 APP = Path(__file__).parents[1] / "src" / "impatience" / "static" / "app"
-KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".txt": "text/plain"}
+KINDS = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+}
 SKILLS = {
     "units": ["words", "characters", "sentences", "tokens"],
     "tasks": ["summarize", "rewrite", "title", "question", "chat"],
@@ -67,7 +73,9 @@ class Handler(BaseHTTPRequestHandler):
         return False
 
     def send(self, status: int, body: str, **headers: str) -> None:
-        self.begin(status, {"Content-Type": "application/json", "Content-Length": str(len(body.encode())), **named(headers)})
+        self.begin(
+            status, {"Content-Type": "application/json", "Content-Length": str(len(body.encode())), **named(headers)}
+        )
         self.wfile.write(body.encode())
 
     def begin(self, status: int, headers: dict[str, str]) -> None:
@@ -135,7 +143,9 @@ def write(handler: Handler, longer: int = 0, **report: Any) -> None:
             server.go.wait(20)
         time.sleep(server.pace)
         text += piece
-        handler.event("piece", {"text": piece, "progress": measure(text, unit), "target": target, "unit": unit, "stage": ""})
+        handler.event(
+            "piece", {"text": piece, "progress": measure(text, unit), "target": target, "unit": unit, "stage": ""}
+        )
     landing, shown = handler.body["landing"], len(text)
     if landing == "at_most":
         text = text[: text[:-1].rfind(".") + 1] or text
@@ -171,7 +181,9 @@ def in_parts(handler: Handler) -> None:
     handler.event("piece", {"text": "", "progress": 0, "target": target, "unit": unit, "stage": stage})
     handler.server.go.wait(20)
     handler.begin = lambda *args: None  # type: ignore[method-assign]
-    write(handler, parts=3, note="It was read in 3 parts, each was written shorter, and the whole was written from those.")
+    write(
+        handler, parts=3, note="It was read in 3 parts, each was written shorter, and the whole was written from those."
+    )
 
 
 def refuse(status: int, message: str, **headers: str) -> Reply:

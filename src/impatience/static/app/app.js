@@ -41,7 +41,7 @@ function setLength(value, { byHand = true } = {}) {
   shareOfSource();
 }
 
-const sliderStops = () => stops(picked("unit"), server.max_target_tokens);
+const sliderStops = () => stops(picked("unit"), server.max_target_tokens ?? Infinity);
 
 function placeSlider() {
   const values = sliderStops();
@@ -212,7 +212,7 @@ async function learn() {
       radio.closest("label").hidden = Boolean(values && radio.value && !values.includes(radio.value));
     }
   }
-  find("#model").textContent = server.id ? `Written by ${server.id}.` : "";
+  find("#model").textContent = server.id ? `The model is ${server.id}.` : "";
   placeSlider();
 }
 

@@ -39,7 +39,7 @@ export function say(number, unit) {
 const step = (value) => [[30, 1], [100, 5], [300, 10], [1000, 50], [3000, 100], [Infinity, 500]].find(([end]) => value < end)[1];
 
 /** The values a slider stops at, closer together where a little matters more; `tokens` is the most the server writes. */
-export function stops(unit, tokens = Infinity) {
+export function stops(unit, tokens) {
   const { least, per } = UNITS[unit];
   const most = Math.max(least + 1, Math.min(UNITS[unit].most, Math.floor((tokens * per) / UNITS.tokens.per)));
   const values = [];
