@@ -21,7 +21,7 @@ from page_desk import Desk, desks
 from page_server import APP
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
-LARGE = {"viewport": {"width": 1100, "height": 780}}
+LARGE = {"viewport": {"width": 1120, "height": 780}}
 LOOKS = {
     "light": LARGE,
     "dark": {**LARGE, "color_scheme": "dark"},
