@@ -60,12 +60,18 @@ export async function write(request, onPiece, signal) {
       if (!(await giveKey(error.rejected))) throw new WriteError("Without its key this server writes nothing.");
     }
   }
-  for await (const { event, data } of events(response.body)) {
-    if (event === "piece") onPiece(data);
-    if (event === "result") return data;
-    if (event === "error") throw new WriteError(data.error.message);
+  let result = null;
+  try {
+    for await (const { event, data } of events(response.body)) {
+      if (event === "piece") onPiece(data);
+      if (event === "result") result = data; // the last event; to leave before the stream ends would be to hang up
+      if (event === "error") throw new WriteError(data.error.message);
+    }
+  } catch (error) {
+    if (!result) throw error;
   }
-  throw new WriteError("The connection ended before the text did.");
+  if (!result) throw new WriteError("The connection ended before the text did.");
+  return result;
 }
 
 /** Read server-sent events. */
