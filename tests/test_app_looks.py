@@ -92,14 +92,15 @@ def test_nothing_is_asked_without_a_text_or_with_too_much(opened: Callable[..., 
 
 
 def test_what_the_server_cannot_do_is_not_offered(opened: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch) -> None:
-    few = {"units": ["words", "tokens"], "tasks": ["summarize"], "landings": ["natural", "exact"]}
+    few = {"units": ["characters", "tokens"], "tasks": ["summarize"], "landings": ["natural", "exact"]}
     monkeypatch.setattr(page_server, "SKILLS", {**few, "max_target_tokens": 64})
     desk = opened()
-    for group, values in {"unit": ["words", "tokens"], "task": ["", "summarize"], "landing": few["landings"]}.items():
+    for group, values in {"unit": few["units"], "task": ["", "summarize"], "landing": few["landings"]}.items():
         offered = [one for one in desk(f"input[name={group}]").all() if one.is_visible()]
         assert [one.get_attribute("value") for one in offered] == values
     desk("#slider").press("End")
-    expect(desk("#length")).to_have_value("45")
+    expect(desk("#length")).to_have_value("280")
+    expect(desk("input[value=characters]")).to_be_checked()
 
 
 def test_colours_follow_the_system_until_they_are_chosen(opened: Callable[..., Desk]) -> None:
@@ -152,6 +153,11 @@ def test_everybody_can_use_it(opened: Callable[..., Desk], look: str, tmp_path: 
         desk.page.mouse.move(0, 0)
         picture(desk, f"page-{look}.png", tmp_path)
     desk.pick("view", "ladder")
+    desk.pick("unit", "characters")
+    assert desk("#rungs").evaluate(
+        "rungs => [...rungs.querySelectorAll('header')].every(e => e.scrollWidth <= e.clientWidth)"
+    )
+    desk.pick("unit", "words")
     desk("#rungs .remove").last.click()
     desk("#rungs .aim input").last.fill("65")
     desk.write()

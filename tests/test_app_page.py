@@ -105,6 +105,8 @@ def test_the_ladder_writes_several_lengths_side_by_side(desk: Desk) -> None:
         return [int(value) for value in lengths.evaluate_all("all => all.map(one => one.value)")]
 
     assert values() == [20, 40, 80, 160]
+    desk("#length").fill("1")
+    assert values() == [1, 2, 3, 4]
     desk("#length").fill("30")
     assert values() == [15, 30, 60, 120]
     desk("#more").click()

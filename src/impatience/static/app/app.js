@@ -54,7 +54,8 @@ function placeSlider() {
 function shareOfSource() {
   const whole = source.length(picked("unit"));
   const share = Math.round((100 * Number(length.value)) / whole);
-  find("#share").textContent = !whole ? "" : share > 100 ? "longer than your text" : `about ${Math.max(1, share)} % of your text`;
+  const said = share > 100 ? "longer than your text" : `about ${Math.max(1, share)} % of your text`;
+  find("#share").textContent = whole ? said : "";
 }
 
 length.addEventListener("input", () => { if (length.validity.valid && length.value) setLength(Number(length.value)); });
@@ -91,7 +92,9 @@ function newRung() {
   const rung = newSheet("Not written yet.");
   const field = rung.find(".aim input");
   rung.find(".aim").hidden = false;
-  field.addEventListener("input", () => { if (field.validity.valid && field.value) rung.aim(Number(field.value), picked("unit")); });
+  field.addEventListener("input", () => {
+    if (field.validity.valid && field.value) rung.aim(Number(field.value), picked("unit"));
+  });
   rung.find(".remove").addEventListener("click", () => {
     const place = rungs.indexOf(rung);
     rung.element.remove();
@@ -149,7 +152,8 @@ async function writeOn(sheet, request, signal) {
   const { target, unit } = sheet.aimed;
   sheet.begin();
   try {
-    sheet.finish(await write({ ...request, target: { [unit]: target } }, (piece) => sheet.piece(piece), signal), request.landing);
+    const asking = { ...request, target: { [unit]: target } };
+    sheet.finish(await write(asking, (piece) => sheet.piece(piece), signal), request.landing);
   } catch (error) {
     if (signal.aborted) sheet.stop();
     else sheet.fail(error);
@@ -208,9 +212,10 @@ async function learn() {
   server = await abilities();
   source.most = server.max_source_characters ?? Infinity;
   for (const [group, values] of [["#units", server.units], ["#landings", server.landings], ["#tasks", server.tasks]]) {
-    for (const radio of document.querySelectorAll(`${group} input`)) {
-      radio.closest("label").hidden = Boolean(values && radio.value && !values.includes(radio.value));
-    }
+    const radios = [...document.querySelectorAll(`${group} input`)];
+    const offered = radios.filter((radio) => !values || !radio.value || values.includes(radio.value));
+    for (const radio of radios) radio.closest("label").hidden = !offered.includes(radio);
+    if (!offered.some((radio) => radio.checked)) offered[0]?.click();
   }
   find("#model").textContent = server.id ? `The model is ${server.id}.` : "";
   placeSlider();

@@ -36,9 +36,10 @@ export function say(number, unit) {
   return `${number.toLocaleString("en")} ${number === 1 ? UNITS[unit].one : unit}`;
 }
 
-const step = (value) => [[30, 1], [100, 5], [300, 10], [1000, 50], [3000, 100], [Infinity, 500]].find(([end]) => value < end)[1];
+const STEPS = [[30, 1], [100, 5], [300, 10], [1000, 50], [3000, 100], [Infinity, 500]];
+const step = (value) => STEPS.find(([end]) => value < end)[1];
 
-/** The values a slider stops at, closer together where a little matters more; `tokens` is the most the server writes. */
+/** The values a slider stops at, closer together where they are small; the server writes at most so many `tokens`. */
 export function stops(unit, tokens) {
   const { least, per } = UNITS[unit];
   const most = Math.max(least + 1, Math.min(UNITS[unit].most, Math.floor((tokens * per) / UNITS.tokens.per)));
@@ -64,8 +65,9 @@ function rounded(value) {
   return Math.max(1, Math.round(value / size) * size);
 }
 
-/** Lengths around one: two times shorter, itself, two and four times longer; as many as asked for, from short to long. */
+/** So many lengths around one, from short to long, no two the same: half of it, itself, twice as much and so on. */
 export function around(value, number) {
   const factors = { 3: [0.5, 1, 2], 4: [0.5, 1, 2, 4], 5: [0.25, 0.5, 1, 2, 4] }[number];
-  return factors.map((factor, place) => (factor === 1 ? value : Math.max(place + 1, rounded(value * factor))));
+  let last = 0;
+  return factors.map((factor) => (last = Math.max(last + 1, factor === 1 ? value : rounded(value * factor))));
 }

@@ -61,13 +61,14 @@ export class Sheet {
 
   stop() {
     this.show("stopped", this.words);
-    this.end(this.words ? `Stopped at ${say(this.progress, this.unit)} of ${this.target.toLocaleString("en")}.` : "Stopped before it began.");
+    const { words, progress, target, unit } = this;
+    this.end(words ? `Stopped at ${say(progress, unit)} of ${target.toLocaleString("en")}.` : "Stopped before it began.");
   }
 
   fail({ message, wait }) {
     this.show("failed", this.words);
-    const busy = `The server is busy with other texts. Try again in ${wait ? `${wait} second${wait === 1 ? "" : "s"}` : "a moment"}.`;
-    this.end(wait === null || wait === undefined ? message : busy);
+    const then = wait ? `${wait} second${wait === 1 ? "" : "s"}` : "a moment";
+    this.end(wait === undefined ? message : `The server is busy with other texts. Try again in ${then}.`);
   }
 
   // What follows is how.

@@ -16,7 +16,11 @@ export class Source {
     find("#clear").addEventListener("click", () => { this.set(""); area.focus(); });
     find("#open").addEventListener("click", () => find("#file").click());
     find("#file").addEventListener("change", (event) => this.read(event.target.files[0]));
-    find("#example").addEventListener("click", async () => this.set((await (await fetch("/static/example.txt")).text()).trim()));
+    find("#example").addEventListener("click", async () => {
+      const example = await fetch("/static/example.txt");
+      this.set((await example.text()).trim());
+      area.focus();
+    });
     this.takeDrops();
   }
 
@@ -38,12 +42,14 @@ export class Source {
   changed() {
     this.complain("");
     const length = this.length(this.unit);
-    find("#source-length").textContent = length ? `${isEstimate(this.unit) ? "about " : ""}${say(length, this.unit)}` : "";
+    const about = isEstimate(this.unit) ? "about " : "";
+    find("#source-length").textContent = length ? about + say(length, this.unit) : "";
     find("#clear").hidden = !this.text;
     find("#example").hidden = Boolean(this.text);
     const characters = this.length("characters");
     if (characters > this.most) {
-      this.complain(`This text has ${say(characters, "characters")}; the server reads ${this.most.toLocaleString("en")} at most.`);
+      const most = this.most.toLocaleString("en");
+      this.complain(`This text has ${say(characters, "characters")}; the server reads ${most} at most.`);
     }
     this.onChange();
   }

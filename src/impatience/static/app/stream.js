@@ -2,12 +2,11 @@
 
 const KEY = "impatience-key";
 
-/** Something went wrong; `message` is for the reader. */
+/** No text was written. `message` is for the reader; `status` is that of the reply, `wait` the seconds it asked for. */
 export class WriteError extends Error {
-  constructor(message, { status = 0, wait = null } = {}) {
+  constructor(message, more = {}) {
     super(message);
-    this.status = status;
-    this.wait = wait;
+    Object.assign(this, more);
   }
 }
 
@@ -27,10 +26,9 @@ async function ask(path, options = {}) {
 
 async function refusal(response, key) {
   const said = await response.json().then((body) => body.error?.message, () => null);
-  const error = new WriteError(said || `The server answered with ${response.status}.`, { status: response.status });
-  if (response.status === 401) error.rejected = key;
-  if (response.status === 429) error.wait = Number(response.headers.get("Retry-After")) || 0;
-  return error;
+  const { status } = response;
+  const wait = status === 429 ? Number(response.headers.get("Retry-After")) || 0 : undefined;
+  return new WriteError(said || `The server answered with ${status}.`, { status, wait, key });
 }
 
 /** What the server can do, or nothing if it does not say. */
@@ -43,7 +41,7 @@ export async function abilities() {
   }
 }
 
-/** Write a text: `onPiece` is given each piece as it comes, and the result is returned. Asks for a key where one is needed. */
+/** Write a text: `onPiece` is given each piece as it comes, the result is returned. Where a key is needed, ask for it. */
 export async function write(request, onPiece, signal) {
   const options = {
     method: "POST",
@@ -57,7 +55,7 @@ export async function write(request, onPiece, signal) {
       response = await ask("/v1/write", options);
     } catch (error) {
       if (error.status !== 401) throw error;
-      if (!(await giveKey(error.rejected))) throw new WriteError("Without its key this server writes nothing.");
+      if (!(await giveKey(error.key))) throw new WriteError("Without its key this server writes nothing.");
     }
   }
   let result = null;
