@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -93,8 +92,16 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
 
+    def stream(self) -> None:
+        self.begin(200, {"Content-Type": "text/event-stream"})
+        self.wfile.write(b": a comment, as servers send to keep a connection open\n\n")
+
     def event(self, name: str, data: dict[str, Any]) -> None:
         self.wfile.write(f"event: {name}\r\ndata: {json.dumps(data)}\r\n\r\n".encode())
+
+    def piece(self, text: str, progress: int = 0, stage: str = "") -> None:
+        ((unit, target),) = self.body["target"].items()
+        self.event("piece", {"text": text, "progress": progress, "target": target, "unit": unit, "stage": stage})
 
     def log_message(self, *args: object) -> None:
         pass
@@ -107,17 +114,17 @@ def named(headers: dict[str, str]) -> dict[str, str]:
 class Server(ThreadingHTTPServer):
     """A stand-in on loopback.
 
-    ``script`` is what it does before it writes well, ``asked`` what it was asked for; ``pace`` are the seconds between
-    two pieces; ``hold`` is after how many pieces it waits for ``go``.
+    ``script`` is what it does before it writes well, ``asked`` what it was asked for, ``key`` what clients must know;
+    ``hold`` is after how many pieces it waits for ``go``.
     """
 
-    def __init__(self, port: int = 0) -> None:
-        super().__init__(("127.0.0.1", port), Handler)
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
         self.lock, self.go = threading.Lock(), threading.Event()
         self.asked: list[dict[str, Any]] = []
         self.script: list[Reply] = []
         self.key: str | None = None
-        self.pace, self.hold = 0.0, -1
+        self.hold = -1
 
     @property
     def url(self) -> str:
@@ -127,36 +134,42 @@ class Server(ThreadingHTTPServer):
         """Say nothing of clients that hung up."""
 
 
-def compose(unit: str, target: int) -> list[str]:
-    """Return the pieces of a text of that length: words with the space before them, or single characters at the end."""
-    words = (STORY.split() * (1 + target // 100))[: target if unit in ("words", "tokens") else None]
-    if unit == "sentences":
-        return re.findall(r"\s*\S+", " ".join(re.findall(r"[^.]+\.", " ".join(words))[:target]).replace("  ", " "))
+def compose(unit: str, target: int) -> str:
+    """Return a text of that length; here a token is a word."""
+    text = " ".join([STORY] * (1 + target // 10))
     if unit == "characters":
-        whole = " ".join(words * (1 + target // 500))[:target].rstrip()
-        return re.findall(r"\s*\S+", whole.ljust(target, "."))
-    return re.findall(r"\s*\S+", " ".join(words).rstrip(".,;") + ".")
+        return text[:target].rstrip().ljust(target, ".")
+    if unit == "sentences":
+        return "".join(re.findall(r"[^.]+\.", text)[:target])
+    return " ".join(text.split()[:target]).rstrip(".,;") + "."
 
 
 def measure(text: str, unit: str) -> int:
     return {"characters": len(text), "sentences": text.count(".")}.get(unit, len(text.split()))
 
 
-def write(handler: Handler, longer: int = 0, **report: Any) -> None:
-    """Write a text that is so much longer than asked for, with such a report."""
+def write(handler: Handler, longer: int = 0, stage: str = "", **report: Any) -> None:
+    """Write a text.
+
+    Args:
+        handler: Of the request.
+        longer: How much longer than asked for.
+        stage: What is done first, until ``go``.
+        **report: What the report says other than usual.
+    """
     server, ((unit, target),) = handler.server, handler.body["target"].items()
-    handler.begin(200, {"Content-Type": "text/event-stream", "Connection": "close"})
+    handler.stream()
+    if stage:
+        handler.piece("", stage=stage)
+        server.go.wait(20)
     text = ""
-    for number, piece in enumerate(compose(unit, target + longer)):
+    for number, piece in enumerate(re.findall(r"\s*\S+", compose(unit, target + longer))):
         if number == server.hold:
             server.go.wait(20)
-        time.sleep(server.pace)
         text += piece
-        handler.event(
-            "piece", {"text": piece, "progress": measure(text, unit), "target": target, "unit": unit, "stage": ""}
-        )
+        handler.piece(piece, measure(text, unit))
     landing, shown = handler.body["landing"], len(text)
-    if landing == "at_most":
+    if landing == "at_most":  # back to the end of the sentence before
         text = text[: text[:-1].rfind(".") + 1] or text
     result = {
         "length": measure(text, unit),
@@ -182,40 +195,31 @@ def too_long(handler: Handler) -> None:
 
 
 def in_parts(handler: Handler) -> None:
-    """Read a long source in parts first, and wait for ``go`` before anything is written."""
-    ((unit, target),) = handler.body["target"].items()
-    handler.begin(200, {"Content-Type": "text/event-stream", "Connection": "close"})
+    """Read a long source in parts first."""
     stage = "The text has 9,000 tokens, more than the model reads at once: writing 3 parts of it first"
-    handler.wfile.write(b": a comment, as servers send to keep a connection open\n\n")
-    handler.event("piece", {"text": "", "progress": 0, "target": target, "unit": unit, "stage": stage})
-    handler.server.go.wait(20)
-    handler.begin = lambda *args: None  # type: ignore[method-assign]
-    write(
-        handler, parts=3, note="It was read in 3 parts, each was written shorter, and the whole was written from those."
-    )
+    write(handler, stage=stage, parts=3, note="It was read in 3 parts, and the whole was written from those.")
 
 
 def refuse(status: int, message: str, **headers: str) -> Reply:
     return lambda handler: handler.send(status, json.dumps({"error": {"message": message}}), **headers)
 
 
+def break_off(handler: Handler) -> None:
+    """Write a word and hang up."""
+    handler.stream()
+    handler.piece("Once", 1)
+
+
 def fail_midway(handler: Handler) -> None:
     """Write a word, then say what went wrong."""
-    handler.begin(200, {"Content-Type": "text/event-stream", "Connection": "close"})
-    handler.event("piece", {"text": "Once", "progress": 1, "target": 40, "unit": "words", "stage": ""})
+    break_off(handler)
     handler.event("error", {"error": {"message": "The model ran out of memory. Ask for less.", "type": "e", "code": 1}})
 
 
-def break_off(handler: Handler) -> None:
-    """Write a word and hang up."""
-    handler.begin(200, {"Content-Type": "text/event-stream", "Connection": "close"})
-    handler.event("piece", {"text": "Once", "progress": 1, "target": 40, "unit": "words", "stage": ""})
-
-
 @contextmanager
-def serve(port: int = 0) -> Iterator[Server]:
+def serve() -> Iterator[Server]:
     """Run a stand-in for as long as the block lasts."""
-    with Server(port) as server:
+    with Server() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

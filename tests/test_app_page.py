@@ -91,9 +91,15 @@ def test_slider_and_field_are_kept_in_step(desk: Desk) -> None:
     expect(desk("#length")).to_have_value("750")  # the server writes 1,024 tokens
     desk("#length").fill("4321")
     expect(desk("#slider")).to_have_attribute("aria-valuetext", "4,321 words")
-    desk("#length").fill("0")
+    for wrong in ("0", "2.5", ""):
+        desk("#length").fill(wrong)
+        desk.write()
+        expect(desk("#length:invalid")).to_be_focused()
+    desk("#length").fill("9")
+    desk.pick("view", "ladder")
+    desk("#rungs .aim input").last.fill("")
     desk.write()
-    expect(desk("#length:invalid")).to_be_focused()
+    expect(desk("#rungs .aim input:invalid")).to_be_focused()
     assert desk.server.asked == []
 
 

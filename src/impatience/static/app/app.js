@@ -58,7 +58,7 @@ function shareOfSource() {
   find("#share").textContent = whole ? said : "";
 }
 
-length.addEventListener("input", () => { if (length.validity.valid && length.value) setLength(Number(length.value)); });
+length.addEventListener("input", () => { if (length.validity.valid) setLength(Number(length.value)); });
 slider.addEventListener("input", () => setLength(sliderStops()[slider.value]));
 find("#units").addEventListener("change", () => {
   source.unit = picked("unit");
@@ -93,7 +93,7 @@ function newRung() {
   const field = rung.find(".aim input");
   rung.find(".aim").hidden = false;
   field.addEventListener("input", () => {
-    if (field.validity.valid && field.value) rung.aim(Number(field.value), picked("unit"));
+    if (field.validity.valid) rung.aim(Number(field.value), picked("unit"));
   });
   rung.find(".remove").addEventListener("click", () => {
     const place = rungs.indexOf(rung);
@@ -129,7 +129,7 @@ const shown = () => (picked("view") === "one" ? [one] : [...rungs]);
 const fields = () => (picked("view") === "one" ? [length] : rungs.map((rung) => rung.find(".aim input")));
 
 async function run(sheets) {
-  const wrong = fields().find((field) => !field.value || !field.validity.valid);
+  const wrong = fields().find((field) => !field.validity.valid);
   if (wrong) wrong.reportValidity();
   if (wrong || !source.check()) return;
   const request = { text: source.text, task: picked("task") || null, landing: picked("landing") };

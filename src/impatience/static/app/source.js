@@ -30,6 +30,7 @@ export class Source {
 
   set(text) {
     area.value = text;
+    area.setSelectionRange(0, 0);
     area.scrollTop = 0;
     this.changed();
   }
