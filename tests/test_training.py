@@ -27,7 +27,7 @@ from impatience.errors import DataError, OptionError, RunError
 from impatience.lengths import Unit, measure
 from impatience.recipes import Recipe, load_recipe
 from impatience.runs import Run
-from impatience.trainer import GroupedSampler, LengthTrainer, can_be_recorded, pad_to_multiple, prompts, token_loss
+from impatience.trainer import GroupedSampler, LengthTrainer, can_be_recorded, pad_to_shape, prompts, token_loss
 from impatience.training import build_model, encode, shorter, templates, train
 
 ROOT = Path(__file__).parents[1]
@@ -436,4 +436,5 @@ def test_prompts_are_padded_where_the_model_needs_it() -> None:
     rows = [{"input_ids": [5, 6, 7, 8], "labels": [-100, -100, 7, 8]}, {"input_ids": [5, 9, 1], "labels": [-100, 9, 1]}]
     assert prompts(rows, 0, encoder_decoder=False)["input_ids"].tolist() == [[5, 6], [0, 5]]
     assert prompts(rows, 0, encoder_decoder=True)["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
-    assert pad_to_multiple(torch.ones(2, 5), 4, 0).shape == (2, 8)
+    padded = {length: pad_to_shape(torch.ones(2, length), 0).shape[1] for length in (1, 64, 65, 512, 513, 1024, 1025)}
+    assert padded == {1: 64, 64: 64, 65: 128, 512: 512, 513: 640, 1024: 1024, 1025: 1280}

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from impatience.errors import ModelFilesError, OptionError
 from impatience.methods import METHODS
-from impatience.sources import check_place
+from impatience.sources import check_place, resolve
 from impatience.steering import Conventions, Steering
 from impatience.version import __version__
 
@@ -152,9 +152,14 @@ def load_base(name: str | Path, **kwargs: Any) -> tuple[Any, Any]:
 
 
 def _tokenizer(name: str | Path, **hub: Any) -> Any:
-    """Load a tokenizer. Marian's recommends sacremoses, for a method that tokenizing never calls."""
+    """Load a tokenizer, that of the base where an adapter came without one.
+
+    Marian's recommends sacremoses, for a method that tokenizing never calls.
+    """
     from transformers import AutoTokenizer
 
+    if _file(name, "adapter_config.json", **hub) and not _file(name, "tokenizer_config.json", **hub):
+        return _tokenizer(_adapted(name))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses", category=UserWarning)
         return AutoTokenizer.from_pretrained(name, **hub)
@@ -164,11 +169,18 @@ def _load_adapted(name: str | Path, base_model: Any, **kwargs: Any) -> Any:
     """Load the base model, and the PEFT adapter on it if that is what the folder holds."""
     if _file(name, "adapter_config.json") is None:
         return base_model if base_model is not None else _auto(name, **kwargs)
-    from peft import PeftConfig, PeftModel
+    from peft import PeftModel
 
     if base_model is None:
-        base_model = _auto(PeftConfig.from_pretrained(str(name)).base_model_name_or_path, **kwargs)
+        base_model = _auto(_adapted(name), **kwargs)
     return PeftModel.from_pretrained(base_model, str(name), is_trainable=False)
+
+
+def _adapted(name: str | Path) -> str:
+    """Return where the base of an adapter is."""
+    from peft import PeftConfig
+
+    return resolve(str(PeftConfig.from_pretrained(str(name)).base_model_name_or_path), quiet=True)
 
 
 def _auto(name: str | Path, **kwargs: Any) -> Any:

@@ -31,8 +31,8 @@ from impatience.recipes import Recipe, TrainPart
 from impatience.runs import Run
 
 Row = dict[str, Any]
-SHAPE_STEP = 64
-"""Batches for CUDA graphs have lengths that are multiples of this."""
+FIRST_STEP = 128
+"""With CUDA graphs, writing is taken to begin at a multiple of this."""
 
 
 class LengthTrainer(Trainer):  # type: ignore[misc]
@@ -95,8 +95,8 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         first = 0 if self.encoder_decoder else min(map(_written_from, rows))
         if self.graphs is not None:  # few shapes, so that few graphs are recorded
             fillers = {"input_ids": self.pad_id, "attention_mask": 0, "labels": IGNORED, "written": IGNORED}
-            batch = {name: pad_to_multiple(tensor, SHAPE_STEP, fillers[name]) for name, tensor in batch.items()}
-            first = max(1, first // SHAPE_STEP * SHAPE_STEP) if first else 0
+            batch = {name: pad_to_shape(tensor, fillers[name]) for name, tensor in batch.items()}
+            first = max(1, first // FIRST_STEP * FIRST_STEP) if first else 0
         if decoyed:
             batch[f"target_{unit}"] = torch.tensor([row["asked"] for row in rows])
             batch["open"] = torch.tensor([row["open"] for row in rows])
@@ -284,9 +284,10 @@ def can_be_recorded(part: TrainPart) -> bool:
     )
 
 
-def pad_to_multiple(tensor: Tensor, multiple: int, filler: int) -> Tensor:
-    """Pad (B, T) on the right until T is a multiple of a number."""
-    return nn.functional.pad(tensor, (0, -tensor.shape[1] % multiple), value=filler)
+def pad_to_shape(tensor: Tensor, filler: int) -> Tensor:
+    """Pad (B, T) on the right to one of few lengths: multiples of 64, and above 512 of T's next power of two by 8."""
+    step = max(64, (1 << (tensor.shape[1] - 1).bit_length()) // 8)
+    return nn.functional.pad(tensor, (0, -tensor.shape[1] % step), value=filler)
 
 
 def prompts(rows: list[Row], pad_id: int, encoder_decoder: bool) -> dict[str, Tensor]:

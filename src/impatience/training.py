@@ -93,6 +93,7 @@ def build_model(recipe: Recipe) -> tuple[LengthControlled, Any]:
         from peft import LoraConfig, get_peft_model
 
         modules = lora.modules if isinstance(lora.modules, str) else list(lora.modules)
+        base.name_or_path = base.config._name_or_path = name  # an adapter says whose it is, not where that lay
         config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=modules)
         base = get_peft_model(base, config)
     return attach(base, recipe.model.method, tokenizer=tokenizer, **recipe.model.options), tokenizer
