@@ -351,6 +351,7 @@ def test_the_page_is_served_with_strict_heads(client: Client) -> None:
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert page.body.startswith(b"<!doctype html>")
     assert client("/static/index.html").body == page.body
+    assert client("/static/index.html").headers["cache-control"] == page.headers["cache-control"] == "no-cache"
     for reply in (page, client("/healthz"), client("/v1/nothing"), client.write(words=3)):
         policy = reply.headers["content-security-policy"]
         assert "default-src 'self'" in policy
@@ -408,6 +409,7 @@ def test_the_key_opens_all_but_the_page_and_the_health(writer: Writer) -> None:
         known = Client(client.port, Authorization=f"Bearer {KEY}")
         assert [known(path).status for path in closed] == [200, 200, 200, 404]
         assert known.write(words=3).status == 200
+        assert known("/openapi.json").json["paths"]["/v1/write"]["post"]["security"] == [{"HTTPBearer": []}]
         assert known("/healthz", Host="writer.example").status == 200, "with a key, any name will do"
 
 

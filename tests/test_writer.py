@@ -153,6 +153,18 @@ def test_a_model_that_was_trained_for_several_tasks_does_them_in_silence(caplog:
     assert "the template 'summarize' and 'title', not 'rewrite'" in caplog.text
 
 
+def test_what_was_said_before_is_read_first_if_the_model_takes_chats(writer: Writer) -> None:
+    ask = Ask("a", NOTE, 9, task="chat", before=(("system", "Be brief."), ("user", "Hello."), ("assistant", "Yes?")))
+    told = str(writer.tokenizer.decode(writer.prompts.reads(ask)))
+    assert told == f"system: Be brief.\nuser: Hello.\nassistant: Yes?\nuser: {NOTE}\nassistant: "
+    with pytest.raises(SourceError, match="no earlier turns"):
+        make("bart").check(ask)
+    strict = make()
+    strict.tokenizer.chat_template = "{{ raise_exception('no system message, please') }}"
+    with pytest.raises(SourceError, match="does not take these messages: no system message, please"):
+        strict.check(ask)
+
+
 def test_an_encoder_reads_no_instruction(caplog: Any) -> None:
     writer = make("bart")
     with caplog.at_level(logging.WARNING):

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Security
 from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import FileResponse, Response
@@ -68,6 +69,7 @@ def create_app(writer: Writer, name: str, limits: Limits | None = None, access: 
         redoc_url=None,
         lifespan=lifespan,
         responses=_ERRORS,
+        dependencies=[Security(HTTPBearer(auto_error=False))] if access.key else [],  # says so; the gate checks
     )
     app.state.service = service
     app.add_middleware(Gate, key=access.key, body_bytes=limits.body_bytes, meters=service.meters)
@@ -163,7 +165,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
         """Show the page."""
-        return FileResponse(_PAGE / "index.html", headers={"Cache-Control": "no-cache"})
+        return FileResponse(_PAGE / "index.html")
 
 
 async def _complete(service: Service, body: ChatBody | CompletionBody, request: Request, field: str) -> Response:

@@ -61,7 +61,9 @@ class Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message).update(SECURITY)
+                headers = MutableHeaders(scope=message)
+                headers.update(SECURITY)
+                headers.setdefault("Cache-Control", "no-cache")
             await send(message)
 
         try:
