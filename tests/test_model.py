@@ -190,6 +190,21 @@ def test_peft_before_and_after_say_the_same(kind: str, tmp_path: Path) -> None:
     assert torch.equal(again(**BATCH, labels=IDS).logits, logits)
 
 
+def test_a_merged_adapter_writes_the_same_without_peft() -> None:
+    model = attach(get_peft_model(tiny_model("llama"), lora("llama")), "pre").eval()
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(parameter, std=0.2, generator=torch.Generator().manual_seed(3))
+    logits, written = model(**BATCH, labels=IDS).logits, model.generate(**BATCH, target_tokens=[4, 9], landing="exact")
+    model.merge_adapter()
+    assert not isinstance(model.base_model, PeftModel)
+    assert torch.allclose(model(**BATCH, labels=IDS).logits, logits, atol=1e-4)
+    assert torch.equal(model.generate(**BATCH, target_tokens=[4, 9], landing="exact"), written)
+    weights = model.state_dict()
+    model.merge_adapter()
+    assert model.state_dict().keys() == weights.keys()
+
+
 # Trainer
 
 

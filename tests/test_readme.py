@@ -29,7 +29,7 @@ from impatience.metrics import METRICS
 from impatience.protocols import PROTOCOLS
 from impatience.registry import Registry
 from impatience.reports import EvalReport
-from impatience.sources import PACKAGED, cache_folder
+from impatience.sources import SHIPPED
 from impatience.strategies import STRATEGIES
 from impatience.writer import DEFAULT_MODEL
 from toys import byte_level_tokenizer, tiny_model, wordpiece_tokenizer
@@ -80,8 +80,9 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     tokenizer = byte_level_tokenizer()
     tokenizer.model_max_length = 4096
     model = tiny_model("llama", vocab_size=len(tokenizer), max_position_embeddings=4096)
+    monkeypatch.setitem(SHIPPED, DEFAULT_MODEL, tmp_path / "default")
     for part in (model, tokenizer):
-        part.save_pretrained(cache_folder(PACKAGED[DEFAULT_MODEL]))
+        part.save_pretrained(tmp_path / "default")
     for registry in REGISTRIES.values():
         for state in ("_sources", "_loaded"):
             monkeypatch.setattr(registry, state, dict(getattr(registry, state)))

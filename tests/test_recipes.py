@@ -57,6 +57,7 @@ def stand_in(name: str, **options: Any) -> tuple[Any, Any]:
     kind, positions = KINDS[name]
     tokenizer = byte_level_tokenizer() if kind == "llama" else wordpiece_tokenizer()
     sizes = {"max_position_embeddings": positions} if positions else {}
+    sizes |= {"num_hidden_layers": 30} if kind == "llama" else {}  # recipes name layers
     return tiny_model(kind, vocab_size=len(tokenizer), **sizes), tokenizer
 
 
@@ -83,9 +84,10 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         {"id": f"q{i}", "source": answer_and_context("It", LONG), "target": "What?", "meta": {}} for i in range(4)
     ]
     own = [{"source": source, "target": target} for source, target in zip(CORPUS[:4], CORPUS[4:8], strict=True)]
+    pages = [{"id": f"m{i}", "source": LONG, "target": CORPUS[i], "meta": {}} for i in range(4)]
     for split in ("train", "validation"):
-        for name, rows in {f"elife_ladder.{split}.jsonl.xz": ladder, f"squad_qg.{split}.jsonl.xz": question}.items():
-            (tmp_path / name).write_bytes(lzma.compress(as_lines(rows).encode()))
+        for name, rows in {"elife_ladder": ladder, "squad_qg": question, "msdocs": pages}.items():
+            (tmp_path / f"{name}.{split}.jsonl.xz").write_bytes(lzma.compress(as_lines(rows).encode()))
         (tmp_path / f"{split}.jsonl").write_text(as_lines(own), encoding="utf-8")
     return tmp_path
 
@@ -237,7 +239,7 @@ def test_a_plan_finds_what_would_stop_the_run(prepared: Path) -> None:
         ({"data__train": "elfie:impact"}, ImpatienceError, "Did you mean 'elife'"),
         ({"model__options": "{pulsation: 1000}"}, OptionError, "Nyquist"),
         ({"model__options": "{strenth: 1}"}, OptionError, "Did you mean 'strength'"),
-        ({"model__options": "{layers: [7]}"}, OptionError, "layers has 7"),
+        ({"model__options": "{layers: [70]}"}, OptionError, "layers has 70"),
         ({"model__method": "prr"}, ImpatienceError, "Did you mean 'pre'"),
         ({"model__method": "laam"}, UnsupportedModelError, "laam"),
     ]

@@ -26,7 +26,7 @@ from impatience.data import Encoder, collate, load
 from impatience.model import LengthControlled, attach
 from impatience.recipes import Recipe, build
 from impatience.runs import Run
-from impatience.sources import DEFAULT_MODEL, resolve
+from impatience.sources import resolve
 from impatience.trainer import LengthTrainer, Row
 from impatience.training import Progress, measured_peak, training_arguments
 
@@ -85,7 +85,7 @@ def real_rows(spec: str, data_dir: Path | None, limit: int) -> list[Row]:
     """Return rows of a data set, as the default model's tokenizer and chat template encode them."""
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(resolve(DEFAULT_MODEL))
+    tokenizer = AutoTokenizer.from_pretrained(resolve("smollm2-135m-instruct"))
     encoder = Encoder(tokenizer, encoder_decoder=False, template="chat", max_source_tokens=1024)
     return [encoder(example) for example in load(spec, "train", data_dir=data_dir, limit=limit)]
 

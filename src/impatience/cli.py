@@ -91,12 +91,12 @@ def models() -> None:
     """List the model families, and the models that are fetched by name."""
     from impatience import toy
     from impatience.families import FAMILIES
-    from impatience.sources import PACKAGED, is_cached
+    from impatience.sources import PACKAGED, SHIPPED, is_cached
 
     for name, family in FAMILIES.items():
         kind = "encoder-decoder" if family.encoder_decoder else "decoder-only"
         typer.echo(f"{name:9} {kind:16} {', '.join(family.model_types)}")
-    typer.echo("\nFetched by name:")
+    typer.echo(f"\nOur own: {', '.join(SHIPPED)}, the default\nFetched by name:")
     for packaged in PACKAGED.values():
         state = "cached" if is_cached(packaged) else f"{packaged.download_mb} MB to fetch"
         typer.echo(f"{packaged.name} ({packaged.licence}, {state})")

@@ -33,7 +33,7 @@ from impatience.reports import EvalReport
 from impatience.scoring import BUCKET, METRICS_BY_DEFAULT, choose, choose_metrics, name_of, score
 from impatience.statistics import check_width
 from impatience.strategies import STRATEGIES, Draft, Pen, Strategy
-from impatience.writer import open_model
+from impatience.writer import open_model, settings_of
 
 _OURS = {"num_return_sequences", "return_dict_in_generate", "transformers_version"}
 _PROMPT: dict[str, Any] = {"template": "summarize", "prefix": "", "max_source_tokens": 1024}
@@ -72,7 +72,8 @@ def load_subject(
         template: How a source is put to the model; by default as in training, else ``"summarize"``.
         prefix: What stands before every source; by default as in training, else nothing.
         max_source_tokens: Sources are cut to so many tokens; by default as in training, else 1024.
-        generate: What ``generate`` is given besides, whatever the strategy, e.g. ``{"no_loops": 6}``.
+        generate: What ``generate`` is given besides, whatever the strategy, e.g. ``{"no_loops": 6}``; it wins over what
+            the model was trained to be given.
         quiet: Show no progress.
 
     Raises:
@@ -96,7 +97,8 @@ def load_subject(
     prompt["max_source_tokens"] = min(filter(None, (prompt["max_source_tokens"], room)))
     tokenizer = opened.vocabulary.require_tokenizer(Unit.WORDS)
     encoder = Encoder(tokenizer, opened.family.encoder_decoder, **prompt)
-    return Subject(name, source, Pen(opened, encoder, **(generate or {})), prompt)
+    settings = {**settings_of(trained), **(generate or {})}
+    return Subject(name, source, Pen(opened, encoder, **settings), prompt)
 
 
 def evaluate(

@@ -4,12 +4,15 @@
 
     natural   the model does; it is steered, never forced
     exact     EOS is barred before the target and due at it. Words: no new word starts once the last has, its
-              remaining pieces may finish. Characters: only pieces that fit.
+              remaining pieces may finish, a sentence that is still open is closed, and none is begun in the last
+              words. Characters: only pieces that fit.
     at_most   the model may end earlier, once it has begun, but never goes over. A text that the limit cuts goes back
               to its last sentence end, if that keeps half of it or more, else to its last whole word.
 
 What may not follow is not simply struck out: its probability goes to EOS, so that a model which would rather
-start another word than finish this one ends here, in greedy search, in sampling and in beams alike.
+start another word than finish this one ends here, in greedy search, in sampling and in beams alike. Where a sentence
+has to be closed first, it goes to the full stop (or what else closes it), unless the model would rather end without
+one, as titles do.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ from transformers import LogitsProcessor
 
 from impatience.errors import OptionError
 from impatience.lengths import Target, Unit, Vocabulary, decode, ends_sentence, measure, open_character
+
+_SHORTEST = 3
+"""Words that a sentence has at least: with fewer left, an exact text ends none before its last word."""
 
 
 class Landing(StrEnum):
@@ -85,7 +91,7 @@ class Lander(LogitsProcessor):  # type: ignore[misc]
         if self.unit is not Unit.TOKENS:
             fits &= begun[:, None] | self.vocabulary.tables(input_ids.device).opens
             self._finish_characters(input_ids, start, fits, may_end)
-        return self._divert(scores, fits, may_end)
+        return self._divert(scores, fits, may_end, self._closing(input_ids, scores, fits, may_end))
 
     def _tokens(self, ids: Tensor, written: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         done = self.vocabulary.progress(ids, written, Unit.TOKENS)[:, -1] >= target
@@ -106,7 +112,8 @@ class Lander(LogitsProcessor):  # type: ignore[misc]
         steps = last - ids.shape[1] - 4  # the others are for EOS, and to finish a character
         hurry = (left >= steps)[:, None]
         helps = (table.fragment | (added >= 1)) & ~table.unfinished
-        return fits & (helps | ~hurry), done
+        stub = ((left > 0) & (left < _SHORTEST))[:, None] & table.sentence_end
+        return fits & (helps | ~hurry) & ~stub, done
 
     def _characters(self, ids: Tensor, written: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         table = self.vocabulary.tables(ids.device)
@@ -152,8 +159,18 @@ class Lander(LogitsProcessor):  # type: ignore[misc]
             self._completions[opened] = allowed.to(device)
         return self._completions[opened]
 
-    def _divert(self, scores: Tensor, fits: Tensor, may_end: Tensor) -> Tensor:
-        """Strike out what does not fit and, where the text may end, give its probability to EOS.
+    def _closing(self, ids: Tensor, scores: Tensor, fits: Tensor, may_end: Tensor) -> Tensor:
+        """Return the (B,) pieces that close sentences which have to be closed before their texts end, else EOS."""
+        ends = torch.full_like(ids[:, -1], self.eos[0])
+        if not (self.exact and self.unit is Unit.WORDS):
+            return ends
+        table = self.vocabulary.tables(ids.device)
+        chance, closer = scores.masked_fill(~(fits & table.sentence_end), -torch.inf).max(-1)
+        unfinished = may_end & ~table.sentence_end[ids[:, -1]] & (chance > scores[:, self.eos].amax(-1))
+        return torch.where(unfinished, closer, ends)
+
+    def _divert(self, scores: Tensor, fits: Tensor, may_end: Tensor, ending: Tensor) -> Tensor:
+        """Strike out what does not fit and, where the text may end, give its probability to what ends it.
 
         A step that is decided already, such as a forced language token, is left as it is.
         """
@@ -162,7 +179,8 @@ class Lander(LogitsProcessor):  # type: ignore[misc]
         fits[:, self.eos] = False
         end = scores.masked_fill(fits | special, -torch.inf).logsumexp(-1)
         landed = scores.masked_fill(~fits, -torch.inf)
-        landed[:, self.eos[0]] = torch.where(may_end, end, -torch.inf)
+        rows = torch.arange(len(landed), device=landed.device)
+        landed[rows, ending] = landed[rows, ending].logaddexp(torch.where(may_end, end, -torch.inf))
         stuck = landed.isneginf().all(-1)
         landed[:, self.eos[0]] = landed[:, self.eos[0]].masked_fill(stuck, 0.0)
         decided = scores.isfinite().sum(-1, keepdim=True) == 1

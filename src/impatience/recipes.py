@@ -44,6 +44,7 @@ class ModelPart:
     method: str = option("pre", "a name that `impatience methods` lists")
     options: Mapping[str, Any] = field(default_factory=dict, metadata={"help": "the method's options"})
     lora: LoraPart | None = option(None, "low-rank adapters; none trains all weights")
+    no_loops: int | None = option(None, "the trained model never writes the same so many tokens in a row twice")
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,7 @@ class Recipe:
         for part, place, names in (
             (train, "train", ("steps", "batch_size", "accumulation", "log_steps", "eval_steps", "save_steps")),
             (train, "train", ("keep_checkpoints", "early_stopping")),
+            (self.model, "model", ("no_loops",)),
             (data, "data", ("max_source_tokens", "max_target_tokens", "limit", "validation_limit")),
         ):
             for name in names:

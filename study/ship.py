@@ -1,0 +1,39 @@
+"""Cut a trained adapter down to what the package carries: its own weights in half precision, and its settings.
+
+    python study/ship.py OUT/c-glide-0/run/model src/impatience/default
+
+The base and its tokenizer are not ours to carry: they are fetched by the name that the adapter gives. README.md, the
+model card, is written by hand and stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+
+WEIGHTS = ("adapter_model.safetensors", "impatience.safetensors")
+SETTINGS = ("adapter_config.json", "impatience.json", "prompt.json")
+
+
+def main() -> None:
+    """Write the files, and say how large they are."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("folder", type=Path)
+    wanted = parser.parse_args()
+    wanted.folder.mkdir(parents=True, exist_ok=True)
+    for name in WEIGHTS:
+        tensors = load_file(wanted.model / name)
+        save_file({key: tensor.half().contiguous() for key, tensor in tensors.items()}, wanted.folder / name)
+    for name in SETTINGS:
+        settings = json.loads((wanted.model / name).read_text(encoding="utf-8"))
+        (wanted.folder / name).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    size = sum((wanted.folder / name).stat().st_size for name in WEIGHTS + SETTINGS)
+    print(f"{wanted.folder}: {size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
