@@ -110,21 +110,23 @@ def test_beams_and_sampling_land_exactly_too(unit: Unit) -> None:
 
 
 class Script(LogitsProcessor):
-    """A model that wants to write one text and then end."""
+    """A model that wants to write one text and then end; and, less than that, one more token anywhere."""
 
-    def __init__(self, ids: list[int], start: int) -> None:
-        self.ids, self.start = [*ids, EOS], start
+    def __init__(self, ids: list[int], start: int, liked: int | None = None) -> None:
+        self.ids, self.start, self.liked = [*ids, EOS], start, liked
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         step = min(input_ids.shape[1] - self.start, len(self.ids) - 1)
         wish = torch.full_like(scores, -20.0)
+        if self.liked is not None:
+            wish[:, self.liked] = -10.0
         wish[:, self.ids[step]] = 0.0
         return wish
 
 
-def scripted(text: str, kind: str = "byte_level", **kwargs: Any) -> tuple[str, Any]:
+def scripted(text: str, kind: str = "byte_level", liked: int | None = None, **kwargs: Any) -> tuple[str, Any]:
     controlled = model(kind)
-    script = Script(controlled.tokenizer.encode(text, add_special_tokens=False), start=3)
+    script = Script(controlled.tokenizer.encode(text, add_special_tokens=False), start=3, liked=liked)
     prompt = torch.tensor([[5, 6, 7]])
     output, (report,) = controlled.generate(
         prompt, attention_mask=torch.ones_like(prompt), return_report=True,
@@ -159,6 +161,21 @@ def test_exact_cuts_and_stretches_and_says_so() -> None:
     text, report = scripted(TEXT, target_words=10, landing="exact")
     assert text.startswith(TEXT[:-1])
     assert (report.length, report.landed) == (10, "forced")
+
+
+@pytest.mark.parametrize(("second", "ending"), [(".", "."), ("?", "?"), (None, "")])
+def test_exact_closes_the_last_sentence_unless_the_model_would_rather_not(second: str | None, ending: str) -> None:
+    """The model would go on; what it would end with is its second choice, a full stop or EOS."""
+    liked = EOS if second is None else model("byte_level").tokenizer.encode(second, add_special_tokens=False)[0]
+    text, report = scripted("The ferry leaves at seven and nobody knows", liked=liked, target_words=4, landing="exact")
+    assert text == f"The ferry leaves at{ending}"
+    assert (report.length, report.landed) == (4, "forced")
+    assert report.eos_probability < 0.01
+
+
+def test_exact_begins_no_sentence_in_its_last_two_words() -> None:
+    text, report = scripted("The ferry leaves. Then we walk home", target_words=5, landing="exact")
+    assert (text.count("."), report.length) == (0, 5)
 
 
 def test_the_last_word_may_finish() -> None:

@@ -224,14 +224,21 @@ class Call:
             length = self.vocabulary.count(text, unit)
         on_target = length <= goal if self.landing is Landing.AT_MOST else ended == goal
         barred = self.landing is Landing.EXACT and any(i in self.trace.eos for i in choices[:step])
+        closed = self._closed_for_it(text, goal, choices[:step])
         landed: Landed = "natural"
         if stop is None or not on_target:
             landed = "missed"
-        elif held and (barred or choices[step] not in self.trace.eos):
+        elif held and (barred or closed or choices[step] not in self.trace.eos):
             landed = "forced"
-        there = max(0, begin + len(text) - self.first)
+        there = max(0, begin + len(text) - self.first - closed)
         probability = 0.0 if stop is None else round(probabilities[there], 6)
         return len(text), LengthReport(length, goal, unit, landed, probability)
+
+    def _closed_for_it(self, text: list[int], goal: int, choices: list[int]) -> bool:
+        """Tell whether an exact text's last piece only closes its sentence, and is not what the model would write."""
+        if self.landing is not Landing.EXACT or self.target.unit is not Unit.WORDS or not choices or not text:
+            return False
+        return choices[-1] != text[-1] and self.vocabulary.count(text[:-1], Unit.WORDS) == goal
 
 
 def _back_to_an_end(ids: list[int], choice: int, vocabulary: Vocabulary) -> list[int]:

@@ -113,7 +113,8 @@ class Lander(LogitsProcessor):  # type: ignore[misc]
         hurry = (left >= steps)[:, None]
         helps = (table.fragment | (added >= 1)) & ~table.unfinished
         stub = ((left > 0) & (left < _SHORTEST))[:, None] & table.sentence_end
-        return fits & (helps | ~hurry) & ~stub, done
+        closed = (done & table.sentence_end[ids[:, -1]])[:, None] & table.carries_on
+        return fits & (helps | ~hurry) & ~stub & ~closed, done
 
     def _characters(self, ids: Tensor, written: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         table = self.vocabulary.tables(ids.device)
