@@ -257,12 +257,15 @@ def test_noise_is_for_training_only(method: str, kind: str) -> None:
 LAYERED = [(m, k) for m, k in ONE_PAIR_A_FAMILY if issubclass(METHODS[m], EmbeddingMethod)]
 
 
+@pytest.mark.parametrize("rank", [None, 3])
 @pytest.mark.parametrize(("method", "kind"), LAYERED)
-def test_layer_projections_start_silent_then_steer_and_are_saved(method: str, kind: str, tmp_path: Path) -> None:
+def test_layer_projections_start_silent_then_steer_and_are_saved(
+    method: str, kind: str, rank: int | None, tmp_path: Path
+) -> None:
     base, source, family = shared_model(kind), batch(), family_of(kind)
     labels = {"labels": source["input_ids"]}
     plain = base(**source, **labels).logits
-    model = attach(base, method, layers="all")
+    model = attach(base, method, layers="all", rank=rank)
     assert torch.equal(model(**source, **labels).logits, plain)
     for parameter in model.steering.parameters():
         torch.nn.init.normal_(parameter, std=0.3)

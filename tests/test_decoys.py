@@ -102,7 +102,7 @@ def test_where_the_end_is_open_what_counts_is_that_eos_is_not_given() -> None:
     torch.manual_seed(0)
     logits, labels = torch.randn(2, 3, 5), torch.tensor([[3, EOS, -100], [-100, 4, EOS]])
     chances = logits.softmax(-1)
-    loss, count = token_loss(logits, labels, [EOS], 2.0, torch.tensor([True, False]))
+    loss, count = token_loss(logits, labels, [EOS], 2.0, open_rows=torch.tensor([True, False]))
     expected = -math.log(chances[0, 0, 3]) - 2 * math.log(1 - chances[0, 1, EOS])
     expected += -math.log(chances[1, 1, 4]) - 2 * math.log(chances[1, 2, EOS])
     assert loss.item() == pytest.approx(expected, rel=1e-5)

@@ -153,7 +153,16 @@ def test_pulsation_outside_the_nyquist_bound_is_refused(bad: float) -> None:
 
 @pytest.mark.parametrize("name", list(METHODS))
 @pytest.mark.parametrize(
-    "options", [{"strength": "loud"}, {"strength": -1}, {"noise": "much"}, {"noise": math.nan}, {"layers": [-1]}]
+    "options",
+    [
+        {"strength": "loud"},
+        {"strength": -1},
+        {"noise": "much"},
+        {"noise": math.nan},
+        {"layers": [-1]},
+        {"rank": 4},
+        {"layers": "all", "rank": 0},
+    ],
 )
 def test_bad_options_are_refused_by_every_method(name: str, options: dict[str, object]) -> None:
     with pytest.raises(OptionError, match=next(iter(options))):

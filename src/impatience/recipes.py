@@ -88,6 +88,9 @@ class TrainPart:
     )
     warmup_steps: int = option(0, "steps over which the learning rate rises")
     eos_weight: float = option(1.0, "weight of the loss where EOS is due")
+    landing_weight: float = option(
+        1.0, "weight of the loss at the last 16 tokens before it, where the ending is planned"
+    )
     decoys: float = option(
         0.0, "share of rows that are asked for another length, so that the signal alone says where the end is"
     )
@@ -164,7 +167,7 @@ class Recipe:
             raise OptionError("train.units is empty: name at least one unit.")
         if not 1 <= train.decoys_reach < math.inf:
             raise OptionError(f"train.decoys_reach={train.decoys_reach}: give a factor of at least 1.")
-        for name in ("warmup_steps", "strength_steps", "sample", "weight_decay", "eos_weight"):
+        for name in ("warmup_steps", "strength_steps", "sample", "weight_decay", "eos_weight", "landing_weight"):
             if not getattr(train, name) >= 0:
                 raise OptionError(f"train.{name}={getattr(train, name)}: give 0 or more.")
 

@@ -91,13 +91,19 @@ class Steering(nn.Module):
             for index in range(len(layers)) if self.method.layers == "all" else self.method.layers or ():
                 if index >= len(layers):
                     raise OptionError(f"layers has {index}, but this decoder's layers are 0 to {len(layers) - 1}.")
-                projection = nn.Linear(self.width, self.width, bias=False, device=model.device)
-                nn.init.zeros_(projection.weight)
+                projection = self._projection(model.device)
                 self.projections[str(index)] = projection
                 yield layers[index].register_forward_pre_hook(functools.partial(self._at_layer, projection))
         if self.conventions == "authors" and self.family.positions:
             positions = decoder.get_submodule(self.family.positions)
             yield positions.register_forward_hook(lambda module, args, output: 2 * output)  # noqa: ARG005
+
+    def _projection(self, device: Any) -> nn.Module:
+        """Return a (D, D) map that is zero, so that a model begins as it was."""
+        rank = self.method.rank
+        last = nn.Linear(rank or self.width, self.width, bias=False, device=device)
+        nn.init.zeros_(last.weight)
+        return last if rank is None else nn.Sequential(nn.Linear(self.width, rank, bias=False, device=device), last)
 
     @property
     def attached(self) -> bool:
@@ -192,12 +198,12 @@ class Steering(nn.Module):
         kwargs = {**kwargs, "inputs_embeds": embeds + (self._signal / scale).to(embeds)}
         return ((None, *args[1:]), kwargs) if args else (args, {**kwargs, "input_ids": None})
 
-    def _at_layer(self, projection: nn.Linear, layer: nn.Module, args: Any) -> Any:
+    def _at_layer(self, projection: nn.Module, layer: nn.Module, args: Any) -> Any:
         del layer
         if self._signal is None:
             return None
         hidden, *rest = args
-        return hidden + projection(self._signal.to(projection.weight.dtype)).to(hidden), *rest
+        return hidden + projection(self._signal.to(next(projection.parameters()).dtype)).to(hidden), *rest
 
     def _at_attention(self, config: Any, attention: nn.Module, args: Any, kwargs: Any) -> Any:
         if self._place is None or not isinstance(self.method, AttentionMethod):

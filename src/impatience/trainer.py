@@ -31,6 +31,8 @@ from impatience.recipes import Recipe, TrainPart
 from impatience.runs import Run
 
 Row = dict[str, Any]
+LANDING = 16
+"""Tokens before EOS in which an ending is planned."""
 FIRST_STEP = 128
 """With CUDA graphs, writing is taken to begin at a multiple of this."""
 
@@ -145,8 +147,9 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
             kept = torch.arange(first - 1, labels.shape[1] - 1, device=labels.device)
             logits = model(**inputs, compute_loss=False, logits_to_keep=kept, use_cache=False).logits
             labels = labels[:, first:]
-        weight = self.recipe.train.eos_weight if model.training else 1.0
-        loss, count = token_loss(logits, labels, self.eos, weight, open_rows)
+        part = self.recipe.train
+        weights = (part.eos_weight, part.landing_weight) if model.training else (1.0, 1.0)
+        loss, count = token_loss(logits, labels, self.eos, *weights, open_rows)
         if num_items_in_batch is None:
             loss = loss / count
         else:
@@ -301,7 +304,12 @@ def _written_from(row: Row) -> int:
 
 
 def token_loss(
-    logits: Tensor, labels: Tensor, eos: list[int], eos_weight: float = 1.0, open_rows: Tensor | None = None
+    logits: Tensor,
+    labels: Tensor,
+    eos: list[int],
+    eos_weight: float = 1.0,
+    landing_weight: float = 1.0,
+    open_rows: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the summed cross-entropy where labels are not -100, and how many those are.
 
@@ -310,6 +318,7 @@ def token_loss(
         labels: (B, T), aligned with the logits.
         eos: Ids that end a text.
         eos_weight: Weight of the loss where one of them stands.
+        landing_weight: Weight of the loss at the last ``LANDING`` tokens before that.
         open_rows: (B,) rows in which it is not due there: what counts is that the model gives it no probability.
     """
     losses = nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none")
@@ -324,6 +333,9 @@ def token_loss(
         losses = torch.where(ends & open_rows[:, None], barred[:, None], losses)
     if eos_weight != 1:
         losses = torch.where(ends, eos_weight * losses, losses)
+    if landing_weight != 1:
+        before = ends.long().argmax(1, keepdim=True) - torch.arange(labels.shape[1], device=labels.device)
+        losses = torch.where((before > 0) & (before <= LANDING), landing_weight * losses, losses)
     return losses.sum(), (labels != IGNORED).sum()
 
 

@@ -43,6 +43,9 @@ class Method:
         "where the signal enters: None adds it at the decoder's input, a list of layers or 'all' adds it there "
         "through zero-initialised projections that are trained and saved",
     )
+    rank: int | None = option(
+        None, "rank of those projections, e.g. 64 to save space; None is full: the square of the model's width"
+    )
 
     @classmethod
     def from_options(cls, **options: Any) -> Self:
@@ -67,6 +70,8 @@ class Method:
             isinstance(layer, int) and layer >= 0 for layer in wanted
         ):
             raise OptionError(f"layers={self.layers!r}: give None, 'all' or a list of layer numbers from 0.")
+        if self.rank is not None and (self.rank < 1 or self.layers is None):
+            raise OptionError(f"rank={self.rank}: give at least 1, and layers, whose projections have it.")
 
     def check(self, width: int) -> None:
         """Refuse options that a model of this width cannot have."""

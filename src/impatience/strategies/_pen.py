@@ -223,7 +223,7 @@ class Pen:
                     length=self.vocabulary.count(ids, report.unit),
                     ended=ended,
                     landed=landed,
-                    eos_probability=curve[-1] if ended else None,
+                    eos_probability=(curve[-1] if changes else report.eos_probability) if ended else None,
                     tokens_spent=spent[row] if beams == 1 and ended else beams * (len(ids) + ended),
                     eos_curve=curve,
                 )
