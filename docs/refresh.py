@@ -2,8 +2,8 @@
 
     python docs/refresh.py README.md docs/writing.md
 
-A block of ``sh`` or ``python`` that is followed by a block of ``text`` is run from the root; of ``sh`` blocks only those
-that write (``impatience write``, ``impatience batch``), with only the first command's output shown where the block says
+A block of ``sh`` or ``python`` that is followed by a block of ``text`` is run from the root; of ``sh`` blocks only
+those that write (``impatience write``, ``impatience batch``), and of them only the first command where the block says
 so ("prints what is shown below"). Look at the difference before you commit it.
 """
 
