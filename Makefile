@@ -11,7 +11,7 @@ TORCH = $(shell sed -n '/^torch==/p' constraints.txt)
 DEMO ?= $(BIN)/impatience write examples/harbour.txt --words 40 --exact
 
 .DEFAULT_GOAL := help
-.PHONY: help demo venv lint browser test clean
+.PHONY: help demo venv lint browser model test clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
@@ -34,7 +34,11 @@ browser:
 	  apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || { \
 	  echo "Tests need Chromium: apt-get install chromium, or set IMPATIENCE_CHROMIUM to an executable." >&2; exit 1; }
 
-test: lint browser ## Run every check and every test
+# The default model is an adapter; tests are offline, so its base is fetched before them.
+model: $(DEV)
+	$(BIN)/python -c 'from impatience.sources import resolve; resolve("smollm2-135m-instruct")'
+
+test: lint browser model ## Run every check and every test
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 clean: ## Remove .venv, caches and build outputs

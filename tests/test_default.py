@@ -68,6 +68,9 @@ def test_an_adapter_says_whose_it_is_and_reads_with_its_tokenizer(
     assert type(opened.base_model).__name__ == "LlamaForCausalLM"
 
 
+real = pytest.mark.xdist_group("default")  # one process loads it
+
+
 @pytest.fixture(scope="module")
 def writer() -> Writer:
     if not is_cached(PACKAGED[BASE]):
@@ -75,6 +78,7 @@ def writer() -> Writer:
     return load(quiet=True)
 
 
+@real
 def test_it_writes_to_length_and_ends_its_sentences(writer: Writer) -> None:
     """A few texts of our own; docs/results.md has the real figures."""
     asks = [(text, words) for text in TEXTS for words in (20, 40, 80)]
@@ -84,6 +88,7 @@ def test_it_writes_to_length_and_ends_its_sentences(writer: Writer) -> None:
     assert sum(ends_sentence(result.text) for result in results) >= len(results) - 1
 
 
+@real
 def test_it_is_exact_where_that_is_asked_for(writer: Writer) -> None:
     for unit, target in (("words", 30), ("characters", 160), ("tokens", 50), ("sentences", 2)):
         result = writer.write(TEXTS[1], **{unit: target}, landing="exact")  # type: ignore[arg-type]
