@@ -1,17 +1,18 @@
 """Score what study/run.py wrote, and keep the small reports.
 
-    python study/score.py OUT results/a [--metrics length,ending,rouge,bleu] [--only PATTERN]
+    python study/score.py OUT results/a [--metrics length,ending,rouge,bleu] [--only PATTERN] [--commit HASH]
 
 Every task of every run becomes ``results/a/<task>/<run>.json``: the report without texts, from which docs/results.md is
-made. Rows and texts stay in OUT.
+made. Rows and texts stay in OUT. Where the texts were written without git, ``--commit`` says by which code.
 """
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
-import shutil
+import json
 from pathlib import Path
+from typing import Any
 
 from impatience.metrics import METRICS
 from impatience.reports import REPORT
@@ -25,6 +26,7 @@ def main() -> None:
     parser.add_argument("results", type=Path)
     parser.add_argument("--metrics", default="length,ending,rouge,bleu")
     parser.add_argument("--only", default="*")
+    parser.add_argument("--commit", default=None)
     wanted = parser.parse_args()
     for mark in sorted(wanted.out.glob("*/*/written")):
         task = mark.parent
@@ -33,9 +35,21 @@ def main() -> None:
         report = score(task, [METRICS[name]() for name in wanted.metrics.split(",")])
         kept = wanted.results / task.name / f"{task.parent.name}.json"
         kept.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(task / REPORT, kept)
+        content = json.loads((task / REPORT).read_text(encoding="utf-8"))
+        content["config"]["model"] = task.parent.name
+        content["environment"]["commit"] = content["environment"]["commit"] or wanted.commit
+        kept.write_text(json.dumps(rounded(content), separators=(",", ":")) + "\n", encoding="utf-8")
         mae, exact = report.scores["mae"], report.scores["exact"]
         print(f"{task.parent.name:32} {task.name:12} n {report.count:5} MAE {mae.value:8.2f} exact {exact.value:.1%}")
+
+
+def rounded(value: Any) -> Any:
+    """Return plain values with six digits of every number that has more."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
 if __name__ == "__main__":

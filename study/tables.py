@@ -1,0 +1,128 @@
+"""Make docs/results.md from the committed reports.
+
+    python study/tables.py
+
+Reports lie in ``results/<study>/<task>/<model>-<row>-<seed>.json``, as study/score.py leaves them. Every figure is the
+mean over seeds; where there are several, the least and the greatest stand behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from impatience.reports import EvalReport
+
+ROOT = Path(__file__).parents[1]
+MODELS = {"marian": "Marian (opus-mt-fr-en)", "t5": "T5 (flan-t5-small)", "smol": "SmolLM2-135M", "c": "SmolLM2-135M"}
+ROWS = {
+    "paper-none": "none",
+    "paper-pre": "PRE, raw ξ at the input (paper)",
+    "paper-rpe": "RPE at the input",
+    "paper-lrpe": "LRPE at the input",
+    "paper-laam": "LAAM",
+    "pre": "PRE, layers and decoys",
+    "rpe": "RPE, layers and decoys",
+    "lrpe": "LRPE, layers and decoys",
+    "glide": "**glide**, layers and decoys",
+    "strength-raw": "PRE, raw ξ at the input, decoys",
+    "strength-matched": "PRE, matched ξ at the input, decoys",
+    "none": "none",
+}
+Seeds = list[EvalReport]
+Pick = Callable[[EvalReport], float]
+
+
+def main() -> None:
+    """Write the page."""
+    (ROOT / "docs" / "results.md").write_text(page(), encoding="utf-8")
+
+
+def page() -> str:
+    """Return study/results.md with its tables filled in."""
+    text = (ROOT / "study" / "results.md").read_text(encoding="utf-8")
+    return re.sub(r"^\{\{(\w+) (.*)\}\}$", lambda made: TABLES[made[1]](*made[2].split()), text, flags=re.MULTILINE)
+
+
+def read(study: str, task: str) -> dict[str, dict[str, Seeds]]:
+    """Return a task's reports by model and row, in the order of ``MODELS`` and ``ROWS``."""
+    found: dict[str, dict[str, Seeds]] = defaultdict(lambda: defaultdict(list))
+    for file in sorted((ROOT / "results" / study / task).glob("*.json")):
+        model, _, rest = file.stem.partition("-")
+        found[model][rest.rpartition("-")[0]].append(EvalReport.load(file))
+    return {
+        model: {row: found[model][row] for row in ROWS if row in found[model]} for model in MODELS if model in found
+    }
+
+
+def band(study: str, task: str) -> str:
+    """Return a table of length, ending and quality at the reference's length."""
+    columns: dict[str, Pick] = {
+        "MAE": lambda report: report.scores["mae"].value,
+        "exact, %": lambda report: 100 * report.scores["exact"].value,
+        "outliers, %": lambda report: 100 * report.scores["outliers"].value,
+        "finished, %": lambda report: 100 * report.scores["finished"].value,
+        "ROUGE-L": lambda report: 100 * report.scores["rougeL"].value,
+        "BLEU": lambda report: report.scores["bleu"].value,
+    }
+    return _table(study, task, columns)
+
+
+def lengths(study: str, task: str, score: str) -> str:
+    """Return a table of one score, a column for each length or rung that was asked for."""
+    groups = dict.fromkeys(
+        group for rows in read(study, task).values() for row in rows.values() for group in row[0].groups
+    )
+    times = 1 if score == "mae" else 100
+    columns = {group: (lambda report, group=group: times * report.groups[group][score].value) for group in groups}
+    return _table(study, task, columns)
+
+
+def strategies(study: str, *tasks: str) -> str:
+    """Return a table of strategies on models without control, a row for each."""
+    lines = []
+    for task in tasks:
+        for model, rows in read(study, task).items():
+            for seeds in rows.values():
+                strategy = seeds[0].config["strategy"]["name"]
+                cells = [_cell([100 * r.scores[name].value for r in seeds]) for name in ("exact", "finished", "rougeL")]
+                lines.append([MODELS[model], strategy, _cell([r.scores["mae"].value for r in seeds]), *cells])
+    return _lines(["model", "strategy", "MAE", "exact, %", "finished, %", "ROUGE-L"], lines)
+
+
+def _table(study: str, task: str, columns: dict[str, Pick]) -> str:
+    lines = [
+        [
+            MODELS[model],
+            ROWS[row],
+            str(len(seeds)),
+            *(_cell([pick(report) for report in seeds]) for pick in columns.values()),
+        ]
+        for model, rows in read(study, task).items()
+        for row, seeds in rows.items()
+    ]
+    return _lines(["model", "method", "seeds", *columns], lines)
+
+
+def _cell(values: Sequence[float]) -> str:
+    mean = sum(values) / len(values)
+    shown = [f"{value:.2f}" if abs(mean) < 10 else f"{value:.1f}" for value in (mean, min(values), max(values))]
+    return shown[0] if shown[1] == shown[2] else f"{shown[0]} ({shown[1]} to {shown[2]})"
+
+
+def _lines(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    def rows() -> Iterator[str]:
+        yield f"| {' | '.join(head)} |"
+        yield f"|{'---|' * len(head)}"
+        for line in lines:
+            yield f"| {' | '.join(line)} |"
+
+    return "\n".join(rows()) if lines else "*Not run yet.*"
+
+
+TABLES: dict[str, Callable[..., str]] = {"band": band, "lengths": lengths, "strategies": strategies}
+
+if __name__ == "__main__":
+    main()
