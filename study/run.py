@@ -1,6 +1,6 @@
 """Run a list of experiments, several at a time: train, then write with every trained model.
 
-    python study/run.py study/a.yaml OUT [--workers 5] [--seconds 540] [--data FOLDER] [--only PATTERN]
+    python study/run.py study/a.yaml OUT [--workers 5] [--seconds 540] [--data FOLDER] [--only PATTERN] [--rows FOLDER]
 
 The list is YAML: ``defaults``, ``tasks``, ``models`` and ``rows``. Every row is run on every model (or those it names
 in ``only``) with every seed (``seeds``, how many), as ``<model>-<row>-<seed>``. Models and rows name a ``recipe``, what
@@ -8,7 +8,8 @@ they change (``set``), and what is written in the end (``write``: names of ``tas
 ``impatience.evaluation.evaluate``; ``settings`` go to ``load_subject``).
 
 It does what ``impatience train RECIPE --set …`` and ``impatience evaluate … --no-score`` do, in processes that stay, so
-that data is read and tokenized once for each. What is there already is not done again: a list that was stopped goes on.
+that data is read and tokenized once for each, or once for all with ``--rows``, where it is kept; ``--workers 0`` does
+nothing else. What is there already is not done again: a list that was stopped goes on.
 Models are removed once their texts are written, unless a row says ``keep: true``. Nothing is scored here; see
 study/score.py.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import hashlib
 import multiprocessing
 import shutil
 import sys
@@ -37,14 +39,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="start nothing that many seconds from now")
     parser.add_argument("--data", type=Path, default=None)
     parser.add_argument("--only", default="*")
+    parser.add_argument("--rows", type=Path, default=None)
     wanted = parser.parse_args()
     content = yaml.safe_load(wanted.list.read_text(encoding="utf-8"))
     deadline = time.time() + wanted.seconds
     jobs = [
-        (name, run, content["tasks"], wanted.out, wanted.data, deadline)
+        (name, run, content["tasks"], wanted.out, wanted.data, wanted.rows, deadline)
         for name, run in expand(content).items()
         if fnmatch.fnmatch(name, wanted.only)
     ]
+    if not wanted.workers:
+        for name, run, *_ in jobs:
+            prepare(name, run, wanted.data, wanted.rows)
+        return
     with multiprocessing.get_context("spawn").Pool(wanted.workers) as pool:
         for line in pool.imap_unordered(work, jobs, chunksize=1):
             print(line, flush=True)
@@ -66,9 +73,9 @@ def expand(content: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return runs
 
 
-def work(job: tuple[str, dict[str, Any], dict[str, Any], Path, Path | None, float]) -> str:
+def work(job: tuple[str, dict[str, Any], dict[str, Any], Path, Path | None, Path | None, float]) -> str:
     """Do one run, its output in a file of its own, and say how it went."""
-    name, run, tasks, out, data, deadline = job
+    name, run, tasks, out, data, kept, deadline = job
     folder = out / name
     if time.time() > deadline:
         return f"{name}: not begun, out of time"
@@ -77,7 +84,7 @@ def work(job: tuple[str, dict[str, Any], dict[str, Any], Path, Path | None, floa
     with (folder / "log.txt").open("a", encoding="utf-8") as log:
         sys.stdout = sys.stderr = log
         try:
-            told = train(name, run, folder, data) + write(name, run, tasks, folder, data, deadline)
+            told = train(name, run, folder, data, kept) + write(name, run, tasks, folder, data, deadline)
         except Exception:
             traceback.print_exc()
             told = "failed, see its log.txt"
@@ -86,21 +93,17 @@ def work(job: tuple[str, dict[str, Any], dict[str, Any], Path, Path | None, floa
     return f"{name}: {time.time() - began:.0f} s {told}"
 
 
-def train(name: str, run: dict[str, Any], folder: Path, data: Path | None) -> str:
+def train(name: str, run: dict[str, Any], folder: Path, data: Path | None, kept: Path | None) -> str:
     """Train, unless that is done; rows are tokenized once for each model and data set in this process."""
     from impatience import training
-    from impatience.recipes import load_recipe
-    from impatience.shipped import find
 
     if (folder / "trained").exists() or "recipe" not in run:
         return ""
     shutil.rmtree(folder / "run", ignore_errors=True)
-    changes = {key: value if isinstance(value, str) else yaml.safe_dump(value) for key, value in run["set"].items()}
-    recipe = load_recipe(find(run["recipe"]), {**changes, "name": name})
-    encode, training.encode = training.encode, _cached(training.encode)
+    encode, training.encode = training.encode, _cached(training.encode, kept)
     began = time.time()
     try:
-        training.train(recipe, folder / "run", data_dir=data)
+        training.train(recipe_of(name, run), folder / "run", data_dir=data)
     finally:
         training.encode = encode
     for checkpoint in (folder / "run").glob("checkpoint-*"):
@@ -110,17 +113,79 @@ def train(name: str, run: dict[str, Any], folder: Path, data: Path | None) -> st
     return f"trained {time.time() - began:.0f} s "
 
 
+def prepare(name: str, run: dict[str, Any], data: Path | None, kept: Path | None) -> None:
+    """Tokenize what a run trains on, and keep it."""
+    from impatience import training
+
+    recipe = recipe_of(name, run)
+    model, tokenizer = training.build_model(recipe)
+    for split in ("train", "validation"):
+        rows = _cached(training.encode, kept)(recipe, split, model, tokenizer, data)
+        print(f"{name}: {len(rows)} rows to train on" if split == "train" else f"{name}: {len(rows)} more")
+
+
+def recipe_of(name: str, run: dict[str, Any]) -> Any:
+    """Return the recipe of a run, with what the list changes of it."""
+    from impatience.recipes import load_recipe
+    from impatience.shipped import find
+
+    changes = {key: value if isinstance(value, str) else yaml.safe_dump(value) for key, value in run["set"].items()}
+    return load_recipe(find(run["recipe"]), {**changes, "name": name})
+
+
 _ROWS: dict[str, Any] = {}
 
 
-def _cached(encode: Any) -> Any:
+def _cached(encode: Any, kept: Path | None) -> Any:
     def cached(recipe: Any, split: str, model: Any, tokenizer: Any, data_dir: Any) -> Any:
         key = f"{recipe.model.base} {split} {recipe.data} {recipe.train.seed if recipe.data.sentence_copies else 0}"
+        file = kept / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz" if kept else None
+        if key not in _ROWS and file and file.exists():
+            _ROWS[key] = _unpack(file)
         if key not in _ROWS:
             _ROWS[key] = encode(recipe, split, model, tokenizer, data_dir)
+            if file:
+                _pack(_ROWS[key], file)
         return _ROWS[key]
 
     return cached
+
+
+def _pack(rows: list[dict[str, Any]], file: Path) -> None:
+    """Keep rows as flat arrays."""
+    import numpy as np
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.with_suffix(".part").open("wb") as stream:
+        np.savez(
+            stream,
+            ids=np.array([row["id"] for row in rows]),
+            counts=np.array([row["target_tokens"] for row in rows]),
+            **{
+                f"{name}_{part}": values
+                for name in ("input_ids", "labels")
+                for part, values in (
+                    ("sizes", np.array([len(row[name]) for row in rows])),
+                    ("flat", np.concatenate([np.array(row[name], np.int32) for row in rows])),
+                )
+            },
+        )
+    file.with_suffix(".part").replace(file)
+
+
+def _unpack(file: Path) -> list[dict[str, Any]]:
+    import numpy as np
+
+    with np.load(file) as packed:
+        columns = {
+            name: np.split(packed[f"{name}_flat"], packed[f"{name}_sizes"].cumsum()[:-1])
+            for name in ("input_ids", "labels")
+        }
+        facts = zip(packed["ids"].tolist(), packed["counts"].tolist(), strict=True)
+        return [
+            {"input_ids": ids.tolist(), "labels": labels.tolist(), "id": name, "target_tokens": count}
+            for ids, labels, (name, count) in zip(columns["input_ids"], columns["labels"], facts, strict=True)
+        ]
 
 
 def write(

@@ -19,7 +19,8 @@ STUDY = Path(__file__).parents[1] / "study"
 
 def module(name: str) -> Any:
     spec = importlib.util.spec_from_file_location(name, STUDY / f"{name}.py")
-    assert spec and spec.loader
+    assert spec
+    assert spec.loader
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     return loaded
