@@ -59,10 +59,11 @@ class StepGraphs:
 
     def _record(self, inputs: dict[str, Tensor], body: Body) -> Recording:
         static = {name: tensor.clone() for name, tensor in inputs.items()}
+        one_row = {name: tensor[:1] if tensor.dim() else tensor for name, tensor in static.items()}
         warm_up = torch.cuda.Stream()
         warm_up.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(warm_up):
-            body(static)
+            body(one_row)  # libraries make themselves ready; a whole batch would take its memory twice
         torch.cuda.current_stream().wait_stream(warm_up)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
