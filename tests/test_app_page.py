@@ -34,18 +34,9 @@ def desk(opened: Callable[..., Desk]) -> Desk:
 
 def test_a_pasted_text_lands_on_the_length_that_was_dragged(opened: Callable[..., Desk]) -> None:
     desk = opened("", permissions=["clipboard-read", "clipboard-write"])
-    desk.page.evaluate("text => navigator.clipboard.writeText(text)", SOURCE)
-    desk("#source").focus()
-    desk.page.keyboard.press("ControlOrMeta+v")
+    desk.paste(SOURCE)
     expect(desk("#source-length")).to_have_text("23 words")
-    box = desk("#slider").bounding_box()
-    middle = box["y"] + box["height"] / 2
-    thumb = box["x"] + box["width"] * float(desk("#slider").evaluate("slider => slider.value / slider.max"))
-    desk.page.mouse.move(thumb, middle)
-    desk.page.mouse.down()
-    desk.page.mouse.move(box["x"] + 0.7 * box["width"], middle, steps=5)
-    desk.page.mouse.up()
-    target = int(desk("#length").input_value())
+    target = desk.drag(0.7)
     assert target > 100
     desk.write()
     desk.expect_state("done")
