@@ -37,10 +37,11 @@ def main() -> None:
     torch.set_num_threads(1)
     model, source, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     writer, chance = load(model, quiet=True), random.Random(5)
-    for _ in range(KILLS):
-        enough = size(out) + chance.randrange(6000)
+    for kill in range(KILLS):
+        # The first two are killed as they begin, before there is a text.
+        enough = 0 if kill < 2 else size(out) + chance.randrange(1, 6000)
         process = write(writer, source, out)
-        while size(out) < enough:
+        while size(out) < enough and os.waitpid(process, os.WNOHANG) == (0, 0):
             time.sleep(0.001)
         time.sleep(chance.uniform(0, 0.02))
         os.kill(process, signal.SIGKILL)
