@@ -15,10 +15,9 @@ from impatience import Ask, Writer
 from impatience.landing import Landing
 from impatience.server import Access
 from page_desk import PATIENCE, Desk
-from serving import NAME, eventually, make_writer, running
+from serving import KEY, NAME, eventually, make_writer, running
 from toys import CORPUS
 
-KEY = "a-key-that-nobody-guesses"
 SOURCE = " ".join(CORPUS[:6])
 
 
