@@ -55,6 +55,11 @@ def test_a_text_file_is_read(desk: Desk, tmp_path: Path) -> None:
     expect(desk("#source-problem")).to_have_text(
         "notes.txt could not be read as text. Give a .txt or .md file in UTF-8."
     )
+    (tmp_path / "long.txt").write_text("far " * 20_001)
+    desk("#file").set_input_files(tmp_path / "long.txt")
+    expect(desk("#source-problem")).to_have_text(
+        "long.txt has 20,001 characters or more; the server reads 20,000 at most."
+    )
     expect(desk("#source")).to_have_value("# Fünf Wörter\n\nsind das hier")
     desk("#clear").click()
     expect(desk("#source")).to_be_focused()
