@@ -51,7 +51,10 @@ ROWS: list[tuple[Any, str]] = [
     ({"id": "d", "text": "  ", "words": 4}, "empty"),
     ({"id": "e", "text": "elm", "words": 4, "tokens": 4}, "a text has one target"),
     ({"id": "f", "text": "elm"}, "It has no length"),
-    ({"id": "g", "text": "elm", "words": 0}, "at least 1"),
+    ({"id": "g", "text": "elm", "words": 0}, "from 1 to 10,000,000"),
+    ({"id": "g2", "text": "elm", "words": 10**30}, "from 1 to 10,000,000"),
+    ({"id": "g3", "text": "elm", "words": "1" * 5000}, "from 1 to 10,000,000"),
+    ({"id": "\ud83d", "text": "elm", "words": 2}, "half a character"),
     ({"id": "h", "text": "elm", "words": "many"}, "'many'"),
     ({"id": "i", "text": "elm", "words": 2.5}, "2.5"),
     ({"id": "j", **GOOD, "landing": "soft"}, "landing='soft'"),
@@ -72,12 +75,12 @@ def test_good_rows_are_written_and_bad_ones_are_named(tmp_path: Path, writer: Wr
     source, out = make(tmp_path / "in.jsonl", [row for row, _ in ROWS]), tmp_path / "new" / "out.jsonl"
     seen: list[int] = []
     tally = batch.write(writer, source, out, Defaults(), tell=seen.append)
-    assert (tally.written, tally.rejected, tally.found, sum(seen)) == (4, 18, 0, 22)
+    assert (tally.written, tally.rejected, tally.found, sum(seen)) == (4, 21, 0, 25)
     texts = {row["id"]: row for row in lines(out)}
-    assert set(texts) == {"a", "b", "7", "20"}
+    assert set(texts) == {"a", "b", "7", "23"}
     assert len(texts["a"]["text"].split()) == texts["a"]["length"] == texts["a"]["target"] == 4
     assert (texts["b"]["unit"], texts["b"]["length"]) == ("tokens", 6)
-    assert texts["20"]["length"] == 5
+    assert texts["23"]["length"] == 5
     assert texts["7"]["length"] <= 12
     rejects = lines(tmp_path / "new" / "out.rejects.jsonl")
     expected = [(number, reason) for number, (_, reason) in enumerate(ROWS, 1) if reason]
@@ -85,9 +88,9 @@ def test_good_rows_are_written_and_bad_ones_are_named(tmp_path: Path, writer: Wr
     for one, (_, reason) in zip(rejects, expected, strict=True):
         assert reason in one["reason"]
     again = batch.write(writer, source, out, Defaults())
-    assert (again.written, again.rejected, again.found) == (4, 18, 4)
+    assert (again.written, again.rejected, again.found) == (4, 21, 4)
     assert len(lines(out)) == 4
-    assert len(lines(tmp_path / "new" / "out.rejects.jsonl")) == 18
+    assert len(lines(tmp_path / "new" / "out.rejects.jsonl")) == 21
 
 
 def test_a_bad_byte_costs_one_row(tmp_path: Path, writer: Writer) -> None:

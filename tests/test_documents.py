@@ -198,6 +198,8 @@ def test_a_file_that_cannot_be_used_does_not_stop_the_rest(command: Any) -> None
         (["--ratio", "0"], "--ratio 0: give a share"),
         (["--ratio", "nan"], "--ratio nan"),
         (["--words", "4,x"], "--words 4,x: a length is a whole number"),
+        (["--words", "1" * 5000], "a length is a whole number"),
+        (["--words", "1" * 30], "give a whole number from 1 to 10,000,000"),
         (["--words", "3", "--natural", "--exact"], "--natural and --exact: choose one"),
         (["--words", "3", "--task", "sing"], "There is no task 'sing'"),
         (["--words", "9000"], "9,000 words are more than this model can write"),

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -98,13 +98,14 @@ def write(
         done, refused = set(map(str, texts.recover("id"))), set(rejects.recover("row"))
         found = len(done)
 
-        def reject(rows: Mapping[int, _Bad]) -> None:
-            rejects.append([{"row": number, **vars(bad)} for number, bad in rows.items()])
-            refused.update(rows)
-            tell(len(rows))
+        def reject(bad: Mapping[int, _Bad]) -> None:
+            rejects.append([{"row": number, **vars(one)} for number, one in bad.items()])
+            refused.update(bad)
+            tell(len(bad))
 
         tell(found + len(refused))
-        for window in _windows(source, defaults):
+        rows = _rows(source, defaults)
+        for window in iter(lambda: list(islice(rows, WINDOW)), []):
             asks: dict[int, Ask] = {}
             bad: dict[int, _Bad] = {}
             for number, row in window:
@@ -150,12 +151,6 @@ class _Bad:
     reason: str
 
 
-def _windows(source: Path, defaults: Defaults) -> Iterator[list[tuple[int, Ask | _Bad]]]:
-    rows = _rows(source, defaults)
-    while window := list(islice(rows, WINDOW)):
-        yield window
-
-
 def _rows(source: Path, defaults: Defaults) -> Iterator[tuple[int, Ask | _Bad]]:
     """Read rows with their numbers, from 1."""
     number = 0
@@ -192,7 +187,9 @@ def _ask(name: str, row: Mapping[str, Any], defaults: Defaults) -> Ask:
     target, unit = defaults.target, defaults.unit
     if units:
         unit = units[0]
-        target = int(given[unit]) if str(given[unit]).isdecimal() else given[unit]
+        target = given[unit]
+        with suppress(ValueError):
+            target = int(target) if isinstance(target, str) else target
     elif defaults.ratio is not None and isinstance(text, str) and text.strip():
         target, unit = ratio_target(text, defaults.ratio)
     if target is None:
@@ -232,8 +229,9 @@ class _Lines:
         """Add rows, so that they are on the disk when this returns."""
         if not rows:
             return
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         with self.file.open("ab") as file:
-            file.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+            file.write("".join(lines).encode(errors="backslashreplace"))  # half a character is JSON again that way
             file.flush()
             os.fsync(file.fileno())
 
