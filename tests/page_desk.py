@@ -1,4 +1,4 @@
-"""The page that `impatience serve` shows, open in a browser and talking to a stand-in for the server."""
+"""The page that `impatience serve` shows, open in a browser: what a person does with it, and what axe says of it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 import page_server
 from browser import Seen, open_page
-from page_server import Server
 
 SOURCE = "The lighthouse at Orm has no keeper now. A lamp of its own looks after it, and the gulls look after the lamp."
 
@@ -22,17 +22,34 @@ expect.set_options(timeout=PATIENCE)
 
 @dataclass
 class Desk:
-    """An open page, what it did, and the server it talks to."""
+    """An open page, what it did, and the server it talks to, which is a stand-in unless a test says otherwise."""
 
     page: Any
     seen: Seen
-    server: Server
+    server: Any
 
     def __call__(self, selector: str) -> Any:
         return self.page.locator(selector)
 
     def pick(self, name: str, value: str) -> None:
         self(f"input[name={name}][value={value}]").check()
+
+    def paste(self, text: str) -> None:
+        """Paste a text as the source; the page must be allowed to use the clipboard."""
+        self.page.evaluate("text => navigator.clipboard.writeText(text)", text)
+        self("#source").focus()
+        self.page.keyboard.press("ControlOrMeta+v")
+
+    def drag(self, place: float) -> int:
+        """Drag the slider to a place, from 0 to 1, and return the length that is there."""
+        box = self("#slider").bounding_box()
+        middle = box["y"] + box["height"] / 2
+        thumb = box["x"] + box["width"] * float(self("#slider").evaluate("slider => slider.value / slider.max"))
+        self.page.mouse.move(thumb, middle)
+        self.page.mouse.down()
+        self.page.mouse.move(box["x"] + place * box["width"], middle, steps=5)
+        self.page.mouse.up()
+        return int(self("#length").input_value())
 
     def write(self) -> None:
         self("#write").click()
@@ -46,6 +63,12 @@ class Desk:
 
     def text(self) -> str:
         return str(self("#one .text").text_content())
+
+    def check(self) -> None:
+        """Everybody can use the page as it is now: axe finds nothing serious, and nothing scrolls sideways."""
+        found = Axe().run(self.page).response["violations"]
+        assert [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")] == []
+        assert self.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
     def module(self, name: str, use: str, argument: Any = None) -> Any:
         """Use a module of the page's own: ``use`` is an expression of ``m``, the module, and ``a``, the argument."""

@@ -18,6 +18,7 @@ from toys import CORPUS, byte_level_tokenizer, tiny_model
 
 NOTE = CORPUS[0]
 NAME = "tiny/llama"
+KEY = "a-key-that-nobody-guesses"
 
 
 def make_writer() -> Writer:

@@ -34,18 +34,9 @@ def desk(opened: Callable[..., Desk]) -> Desk:
 
 def test_a_pasted_text_lands_on_the_length_that_was_dragged(opened: Callable[..., Desk]) -> None:
     desk = opened("", permissions=["clipboard-read", "clipboard-write"])
-    desk.page.evaluate("text => navigator.clipboard.writeText(text)", SOURCE)
-    desk("#source").focus()
-    desk.page.keyboard.press("ControlOrMeta+v")
+    desk.paste(SOURCE)
     expect(desk("#source-length")).to_have_text("23 words")
-    box = desk("#slider").bounding_box()
-    middle = box["y"] + box["height"] / 2
-    thumb = box["x"] + box["width"] * float(desk("#slider").evaluate("slider => slider.value / slider.max"))
-    desk.page.mouse.move(thumb, middle)
-    desk.page.mouse.down()
-    desk.page.mouse.move(box["x"] + 0.7 * box["width"], middle, steps=5)
-    desk.page.mouse.up()
-    target = int(desk("#length").input_value())
+    target = desk.drag(0.7)
     assert target > 100
     desk.write()
     desk.expect_state("done")
@@ -136,14 +127,14 @@ def test_the_ladder_writes_several_lengths_side_by_side(desk: Desk) -> None:
     desk.seen.assert_clean()
 
 
-@pytest.mark.parametrize("plain_http", [False, True], ids=["clipboard", "plain-http"])
-def test_the_text_can_be_copied(opened: Callable[..., Desk], plain_http: bool) -> None:
+@pytest.mark.parametrize("clipboard", ["there", "undefined", "{ writeText: () => Promise.reject() }"])
+def test_the_text_can_be_copied(opened: Callable[..., Desk], clipboard: str) -> None:
     desk = opened(permissions=["clipboard-read", "clipboard-write"])
     desk.write()
     desk.expect_state("done")
-    if plain_http:  # where a browser has no clipboard for pages
+    if clipboard != "there":  # over plain HTTP a browser has none for pages, and it may refuse the one it has
         desk.page.evaluate("window.clipboard = navigator.clipboard")
-        desk.page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+        desk.page.evaluate(f"Object.defineProperty(navigator, 'clipboard', {{ value: {clipboard} }})")
     desk("#one .copy").click()
     expect(desk("#one .copy")).to_have_text("Copied")
     assert desk.page.evaluate("(window.clipboard ?? navigator.clipboard).readText()") == desk.text()

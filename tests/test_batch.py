@@ -51,7 +51,10 @@ ROWS: list[tuple[Any, str]] = [
     ({"id": "d", "text": "  ", "words": 4}, "empty"),
     ({"id": "e", "text": "elm", "words": 4, "tokens": 4}, "a text has one target"),
     ({"id": "f", "text": "elm"}, "It has no length"),
-    ({"id": "g", "text": "elm", "words": 0}, "at least 1"),
+    ({"id": "g", "text": "elm", "words": 0}, "from 1 to 10,000,000"),
+    ({"id": "g2", "text": "elm", "words": 10**30}, "from 1 to 10,000,000"),
+    ({"id": "g3", "text": "elm", "words": "1" * 5000}, "from 1 to 10,000,000"),
+    ({"id": "\ud83d", "text": "elm", "words": 2}, "half a character"),
     ({"id": "h", "text": "elm", "words": "many"}, "'many'"),
     ({"id": "i", "text": "elm", "words": 2.5}, "2.5"),
     ({"id": "j", **GOOD, "landing": "soft"}, "landing='soft'"),
@@ -63,6 +66,8 @@ ROWS: list[tuple[Any, str]] = [
     ("[1, 2]", "a row is an object"),
     ({"id": 7, "text": "fern glade", "characters": 12, "landing": "at_most"}, ""),
     ({"text": "heron iris", "words": "5", "landing": "exact", "task": ""}, ""),
+    ("{", "this is not JSON"),
+    ("5", "a row is an object"),
 ]
 
 
@@ -70,12 +75,12 @@ def test_good_rows_are_written_and_bad_ones_are_named(tmp_path: Path, writer: Wr
     source, out = make(tmp_path / "in.jsonl", [row for row, _ in ROWS]), tmp_path / "new" / "out.jsonl"
     seen: list[int] = []
     tally = batch.write(writer, source, out, Defaults(), tell=seen.append)
-    assert (tally.written, tally.rejected, tally.found, sum(seen)) == (4, 16, 0, 20)
+    assert (tally.written, tally.rejected, tally.found, sum(seen)) == (4, 21, 0, 25)
     texts = {row["id"]: row for row in lines(out)}
-    assert set(texts) == {"a", "b", "7", "20"}
+    assert set(texts) == {"a", "b", "7", "23"}
     assert len(texts["a"]["text"].split()) == texts["a"]["length"] == texts["a"]["target"] == 4
     assert (texts["b"]["unit"], texts["b"]["length"]) == ("tokens", 6)
-    assert texts["20"]["length"] == 5
+    assert texts["23"]["length"] == 5
     assert texts["7"]["length"] <= 12
     rejects = lines(tmp_path / "new" / "out.rejects.jsonl")
     expected = [(number, reason) for number, (_, reason) in enumerate(ROWS, 1) if reason]
@@ -83,9 +88,9 @@ def test_good_rows_are_written_and_bad_ones_are_named(tmp_path: Path, writer: Wr
     for one, (_, reason) in zip(rejects, expected, strict=True):
         assert reason in one["reason"]
     again = batch.write(writer, source, out, Defaults())
-    assert (again.written, again.rejected, again.found) == (4, 16, 4)
+    assert (again.written, again.rejected, again.found) == (4, 21, 4)
     assert len(lines(out)) == 4
-    assert len(lines(tmp_path / "new" / "out.rejects.jsonl")) == 16
+    assert len(lines(tmp_path / "new" / "out.rejects.jsonl")) == 21
 
 
 def test_a_bad_byte_costs_one_row(tmp_path: Path, writer: Writer) -> None:
@@ -95,6 +100,21 @@ def test_a_bad_byte_costs_one_row(tmp_path: Path, writer: Writer) -> None:
     batch.write(writer, source, out, Defaults())
     assert [row["id"] for row in lines(out)] == ["1", "3"]
     assert "line 2: this is not UTF-8" in lines(tmp_path / "out.rejects.jsonl")[0]["reason"]
+
+
+def test_a_source_that_is_too_long_and_cannot_be_read_in_parts_costs_one_row(tmp_path: Path, model: Path) -> None:
+    writer = Writer(load(model, quiet=True).model, {"template": "question", "max_source_tokens": 20})
+    texts = ["answer: elm context: oak", "answer: elm context: " + "oak " * 30, "answer: fern context: moss"]
+    rows = [{"id": f"row {n}", "text": text, "words": 4} for n, text in enumerate(texts, 1)]
+    source, out = make(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    for found in (0, 2):
+        seen: list[int] = []
+        tally = batch.write(writer, source, out, Defaults(), tell=seen.append)
+        assert (tally.written, tally.rejected, tally.found, sum(seen)) == (2, 1, found, 3)
+    assert sorted(row["id"] for row in lines(out)) == ["row 1", "row 3"]
+    (refused,) = lines(tmp_path / "out.rejects.jsonl")
+    assert (refused["row"], refused["id"]) == (2, "row 2")
+    assert "cannot be read in parts: shorten the passage" in refused["reason"]
 
 
 def test_csv_and_defaults(tmp_path: Path, writer: Writer) -> None:
@@ -111,9 +131,10 @@ def test_half_a_line_is_written_again(tmp_path: Path, writer: Writer) -> None:
     out.write_bytes(whole[:-9])
     assert batch.write(writer, source, out, Defaults()).found == 2
     assert out.read_bytes() == whole
-    out.write_bytes(b"nonsense\n" + whole)
-    with pytest.raises(RunError, match="line 1 is damaged"):
-        batch.write(writer, source, out, Defaults())
+    for damaged in (b"nonsense\n", b"[]\n", b'{"text": "whose?"}\n'):
+        out.write_bytes(damaged + whole)
+        with pytest.raises(RunError, match="line 1 is damaged"):
+            batch.write(writer, source, out, Defaults())
 
 
 def test_another_job_is_refused(tmp_path: Path, writer: Writer) -> None:

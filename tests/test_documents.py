@@ -5,10 +5,15 @@ from __future__ import annotations
 import io
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pypdf import PdfWriter
+from pypdf.errors import DependencyError
 from rich.console import Console
 
 from impatience import Ask, Piece, Unit, attach, cli, documents, gauge
@@ -49,6 +54,14 @@ def pdf(*lines: str, pages: int = 1) -> bytes:
     return out.getvalue()
 
 
+def locked(content: bytes, password: str) -> bytes:
+    out = io.BytesIO()
+    writer = PdfWriter(clone_from=io.BytesIO(content))
+    writer.encrypt(password, algorithm="RC4-128")
+    writer.write(out)
+    return out.getvalue()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "text"),
     [
@@ -58,8 +71,11 @@ def pdf(*lines: str, pages: int = 1) -> bytes:
         ("a.md", b"# Title\n\nText.", "# Title\n\nText."),
         ("noname", "وصلت السفينة 🚀".encode(), "وصلت السفينة 🚀"),
         ("a.html", PAGE.encode(), "The baker\n\nWarm bread & salt.\n\nDaily.\n\nOne\n\nTwo"),
+        ("blog.html", b"<nav>Menu</nav><article>One.</article><article>Two.</article>", "One.\n\nTwo."),
+        ("post.html", b"<main>Ad<article>One.<article>A reply.</article></article></main>", "One.\n\nA reply."),
         ("latin.HTM", '<meta charset="latin-1"><p>Caf\xe9</p>'.encode("latin-1"), "Café"),
         ("a.pdf", pdf("The ferry leaves", "at seven."), "The ferry leaves\nat seven."),
+        ("unlocked.pdf", locked(pdf("May be read, not changed"), ""), "May be read, not changed"),
         ("pdf.bin", pdf("Found by its first bytes"), "Found by its first bytes"),
     ],
 )
@@ -78,6 +94,8 @@ def test_texts_are_read(name: str, content: bytes, text: str, tmp_path: Path) ->
         ("a.html", b"<script>x</script>", "empty"),
         ("a.pdf", b"this is no PDF", "cannot be read as a PDF"),
         ("cut.pdf", pdf("text")[:200], "PDF"),
+        ("locked.pdf", locked(pdf("text"), "sesame"), "locked with a password"),
+        ("wound.pdf", pdf("text").replace(b"/Count 1", b"/Count x").replace(b"[4 0 R]", b"<44>"), "PDF"),
         ("scan.pdf", pdf(pages=3), "3 pages and no text"),
     ],
 )
@@ -85,6 +103,26 @@ def test_what_holds_no_text_is_named(name: str, content: bytes, message: str, tm
     (tmp_path / name).write_bytes(content)
     with pytest.raises(SourceError, match=message):
         documents.read(str(tmp_path / name))
+
+
+def test_an_encryption_that_needs_another_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def needs(*args: Any, **kwargs: Any) -> None:
+        raise DependencyError("cryptography is required")
+
+    monkeypatch.setattr("pypdf.PdfReader.decrypt", needs)
+    (tmp_path / "a.pdf").write_bytes(locked(pdf("text"), "sesame"))
+    with pytest.raises(SourceError, match=r"needs another package [(]cryptography"):
+        documents.read(str(tmp_path / "a.pdf"))
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 700), st.integers(0, 255)), min_size=1, max_size=9), st.integers(0, 700))
+def test_a_damaged_pdf_gives_a_text_or_a_message(damage: list[tuple[int, int]], cut: int) -> None:
+    content = bytearray(pdf("The ferry leaves", "at seven."))
+    for place, byte in damage:
+        content[place % len(content)] = byte
+    with suppress(SourceError):
+        assert documents._pdf(bytes(content[: len(content) - cut // 10]), "a.pdf")
 
 
 def test_folders_missing_files_and_missing_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,6 +198,8 @@ def test_a_file_that_cannot_be_used_does_not_stop_the_rest(command: Any) -> None
         (["--ratio", "0"], "--ratio 0: give a share"),
         (["--ratio", "nan"], "--ratio nan"),
         (["--words", "4,x"], "--words 4,x: a length is a whole number"),
+        (["--words", "1" * 5000], "a length is a whole number"),
+        (["--words", "1" * 30], "give a whole number from 1 to 10,000,000"),
         (["--words", "3", "--natural", "--exact"], "--natural and --exact: choose one"),
         (["--words", "3", "--task", "sing"], "There is no task 'sing'"),
         (["--words", "9000"], "9,000 words are more than this model can write"),
@@ -171,10 +211,29 @@ def test_wrong_options_are_named(arguments: list[str], message: str, command: An
     assert message in err
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("empty.txt", b"", "'empty.txt' is empty: there is no text in it."),
+        ("blank.md", b" \n\n\t", "'blank.md' is empty"),
+        ("picture.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "'picture.png' is not a text file in UTF-8"),
+        ("program", b"\x7fELF\x02\x01\x01\0\0\0", "'program' is not a text file: it has bytes of value 0"),
+        ("scan.pdf", pdf(pages=2), "'scan.pdf' has 2 pages and no text"),
+    ],
+)
+def test_files_without_a_text_end_with_a_message(name: str, content: bytes, message: str, command: Any) -> None:
+    Path(name).write_bytes(content)
+    code, out, err = command(name, "--words", "30")
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
 TEXTS = {
     "five words": "The cat sat very still.",
     "Chinese": "今天早上港口下了大雪,渡船没有开。我们在港口等渡船,等了一个早上。",
-    "right to left": "وصلت السفينة إلى الميناء في الصباح الباكر.",
+    "Arabic": "وصلت السفينة إلى الميناء في الصباح الباكر.",
+    "Hebrew": "הסירה הגיעה לנמל מוקדם בבוקר.",
     "emoji": "👩‍🚀🚀🎂👍🏽❤️",
 }
 

@@ -28,7 +28,7 @@ from schemathesis.specs.openapi.checks import response_schema_conformance, statu
 from impatience import Ask, Unit
 from impatience.landing import Landing
 from impatience.writer import load
-from serving import Client, eventually, make_writer, running
+from serving import KEY, Client, eventually, make_writer, running
 from toys import CORPUS
 
 UNITS = (Unit.WORDS, Unit.TOKENS, Unit.CHARACTERS)
@@ -181,9 +181,9 @@ def test_a_second_signal_ends_it_at_once() -> None:
 
 
 def test_the_command_reads_its_key_from_the_environment() -> None:
-    with started("toy-bart", IMPATIENCE_API_KEY="a-key-that-nobody-guesses") as (_, client):
+    with started("toy-bart", IMPATIENCE_API_KEY=KEY) as (_, client):
         assert client("/v1/models").status == 401
-        known = Client(client.port, Authorization="Bearer a-key-that-nobody-guesses")
+        known = Client(client.port, Authorization=f"Bearer {KEY}")
         assert known("/v1/models").json["data"][0]["id"] == "toy-bart"
 
 

@@ -10,10 +10,9 @@ import pytest
 
 from impatience import Writer, attach
 from impatience.server import Access, Limits
-from serving import NAME, NOTE, Client, make_writer, running
+from serving import KEY, NAME, NOTE, Client, make_writer, running
 from toys import CORPUS, tiny_model, wordpiece_tokenizer
 
-KEY = "a-key-that-nobody-guesses"
 TARGET = {"target": {"words": 6}, "landing": "exact"}
 
 

@@ -258,6 +258,32 @@ def test_a_text_is_split_at_its_own_seams() -> None:
     assert list(split("", count, 5)) == []
 
 
+def test_the_splitter_of_sentences_is_never_given_too_much(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes time that grows with the square of a text full of quotes that stay open, and holds up all threads."""
+    seen: list[int] = []
+
+    def noted(text: str) -> list[str]:
+        seen.append(len(text))
+        return [text]
+
+    monkeypatch.setattr("impatience.long_texts.split_sentences", noted)
+    monkeypatch.setattr("impatience.lengths.split_sentences", noted)
+    text = "“a " * 40_000
+    assert "".join(split(text, len, 900)).replace(" ", "") == text.replace(" ", "")
+    writer.check(Ask("a", text, 2, Unit.SENTENCES))
+    assert seen
+    assert max(seen) <= 20_000
+
+
+def test_how_long_a_text_will_be_is_told_by_how_dense_its_source_is(writer: Writer) -> None:
+    ask = Ask("a", "xy the ", 100)
+    dense = writer.prompts.count(ask.text) / 2
+    assert 1.4 < dense < 4, "tokens a word"
+    for words in (2, 20_000):
+        source = replace(ask, text="xy the " * (words // 2))
+        assert writer.prompts.output(source, round(words * dense)) == pytest.approx(100 * dense, abs=2)
+
+
 @pytest.mark.parametrize("kind", ["llama", "bart"])
 @pytest.mark.parametrize("prompt", [None, TRAINED], ids=["untrained", "trained"])
 def test_a_long_source_is_read_in_parts_and_the_result_says_so(kind: str, prompt: Any) -> None:
@@ -302,6 +328,19 @@ def test_a_model_that_reads_next_to_nothing_says_so() -> None:
     writer = make(prompt=TRAINED | {"max_source_tokens": 10})
     with pytest.raises(SourceError, match="no text fits"):
         writer.write(LONG, words=5)
+
+
+def test_a_model_that_makes_nothing_of_a_long_source_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = make(prompt=TRAINED)
+
+    def written(text: str) -> Any:
+        return lambda asks, **_: [Result(text, 1, 1, Unit.TOKENS, "natural", 1.0) for _ in asks]
+
+    for text, message in (("", "wrote nothing about any part"), (LONG, "which reads 96 at once, cannot make it")):
+        monkeypatch.setattr(writer, "write_many", written(text))
+        (found,) = writer.as_written([Ask("l", LONG, 5)])
+        with pytest.raises(SourceError, match=message):
+            raise found[0]  # type: ignore[misc]
 
 
 # Loading

@@ -11,6 +11,9 @@ from impatience.landing import Landing
 from impatience.lengths import Unit, measure
 from impatience.registry import nearest
 
+MOST = 10_000_000
+"""The most that can be asked for, in any unit."""
+
 
 @dataclass(frozen=True)
 class Ask:
@@ -19,7 +22,7 @@ class Ask:
     Attributes:
         id: What the ask is called; it is in the result again.
         text: The source.
-        target: How long the new text must be: a whole number of at least 1.
+        target: How long the new text must be: a whole number from 1 to 10,000,000.
         unit: What is counted.
         landing: Who decides where the text ends.
         task: What is done with the source, a name in ``TASKS``; None is what the model was trained for, and a summary
@@ -28,7 +31,7 @@ class Ask:
 
     Raises:
         SourceError: If the source is empty, or something is half a character.
-        TargetError: If the target is not a whole number of at least 1.
+        TargetError: If the target is no such number.
         OptionError: If there is no such unit, landing or task.
     """
 
@@ -49,8 +52,8 @@ class Ask:
             raise SourceError(
                 f"The text has half a character (a lone surrogate, {error.object[error.start]!r}), so it is no text."
             ) from None
-        if isinstance(self.target, bool) or not isinstance(self.target, int) or self.target < 1:
-            raise TargetError(f"A length of {self.target!r}: give a whole number of at least 1.")
+        if isinstance(self.target, bool) or not isinstance(self.target, int) or not 1 <= self.target <= MOST:
+            raise TargetError(f"A length of {self.target!r}: give a whole number from 1 to {MOST:,}.")
         if self.unit not in list(Unit):
             raise OptionError(f"unit={self.unit!r}: give one of {', '.join(map(repr, map(str, Unit)))}.")
         if self.task is not None and self.task not in TASKS:

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 from impatience.asks import Ask, Result, ratio_target
 from impatience.batching import BUDGET
 from impatience.data import file_checksum, read_rows
-from impatience.errors import DataError, ImpatienceError, RunError
+from impatience.errors import DataError, ImpatienceError, RunError, SourceError
 from impatience.landing import Landing
 from impatience.lengths import Unit
 from impatience.writer import Writer
@@ -64,9 +64,6 @@ class Tally:
     found: int
 
 
-Tell = Callable[[int], None]
-
-
 def write(
     writer: Writer,
     source: Path,
@@ -76,7 +73,7 @@ def write(
     model: str = "",
     restart: bool = False,
     budget: int = BUDGET,
-    tell: Tell = lambda rows: None,  # noqa: ARG005
+    tell: Callable[[int], None] = lambda rows: None,  # noqa: ARG005
 ) -> Tally:
     """Write a text for each row of a file that has none yet.
 
@@ -98,27 +95,36 @@ def write(
     if source.resolve() == out.resolve():
         raise RunError(f"{out} is the input: name another file to write to.")
     with _job(source, out, {"model": model, **vars(defaults)}, restart=restart) as (texts, rejects):
-        done, refused = {str(row["id"]) for row in texts.recover()}, {row["row"] for row in rejects.recover()}
-        found, rejected = len(done), len(refused)
-        tell(found + rejected)
-        for window in _windows(source, defaults):
-            asks, bad = [], []
+        done, refused = set(map(str, texts.recover("id"))), set(rejects.recover("row"))
+        found = len(done)
+
+        def reject(bad: Mapping[int, _Bad]) -> None:
+            rejects.append([{"row": number, **vars(one)} for number, one in bad.items()])
+            refused.update(bad)
+            tell(len(bad))
+
+        tell(found + len(refused))
+        rows = _rows(source, defaults)
+        for window in iter(lambda: list(islice(rows, WINDOW)), []):
+            asks: dict[int, Ask] = {}
+            bad: dict[int, _Bad] = {}
             for number, row in window:
                 if number in refused or (isinstance(row, Ask) and row.id in done):
                     continue
                 if isinstance(row, Ask) and not (reason := _refuses(writer, row)):
-                    asks.append(row)
+                    asks[number] = row
                 else:
-                    found_bad = row if isinstance(row, _Bad) else _Bad(row.id, reason)
-                    bad.append({"row": number, **vars(found_bad)})
-            rejects.append(bad)
-            rejected += len(bad)
-            tell(len(bad))
-            for results in writer.as_written(asks, budget=budget):
-                texts.append([_row(results[position]) for position in sorted(results)])
-                done.update(result.id for result in results.values())
+                    bad[number] = row if isinstance(row, _Bad) else _Bad(row.id, reason)
+            reject(bad)
+            numbers = list(asks)
+            for written in writer.as_written(list(asks.values()), budget=budget):
+                results = [one for _, one in sorted(written.items()) if isinstance(one, Result)]
+                texts.append([_row(result) for result in results])
+                done.update(result.id for result in results)
                 tell(len(results))
-        return Tally(len(done), rejected, found)
+                late = {numbers[place]: error for place, error in written.items() if isinstance(error, SourceError)}
+                reject({number: _Bad(asks[number].id, str(error)) for number, error in late.items()})
+        return Tally(len(done), len(refused), found)
 
 
 def _refuses(writer: Writer, ask: Ask) -> str:
@@ -143,12 +149,6 @@ class _Bad:
 
     id: str | None
     reason: str
-
-
-def _windows(source: Path, defaults: Defaults) -> Iterator[list[tuple[int, Ask | _Bad]]]:
-    rows = _rows(source, defaults)
-    while window := list(islice(rows, WINDOW)):
-        yield window
 
 
 def _rows(source: Path, defaults: Defaults) -> Iterator[tuple[int, Ask | _Bad]]:
@@ -187,7 +187,9 @@ def _ask(name: str, row: Mapping[str, Any], defaults: Defaults) -> Ask:
     target, unit = defaults.target, defaults.unit
     if units:
         unit = units[0]
-        target = int(given[unit]) if str(given[unit]).isdecimal() else given[unit]
+        target = given[unit]
+        with suppress(ValueError):
+            target = int(target) if isinstance(target, str) else target
     elif defaults.ratio is not None and isinstance(text, str) and text.strip():
         target, unit = ratio_target(text, defaults.ratio)
     if target is None:
@@ -201,34 +203,36 @@ class _Lines:
     def __init__(self, file: Path) -> None:
         self.file = file
 
-    def recover(self) -> list[dict[str, Any]]:
-        """Return the rows that are there; half a line at the end is cut off.
+    def recover(self, field: str) -> list[Any]:
+        """Return one field of each row that is there; half a line at the end is cut off.
 
         Raises:
             RunError: If another line is damaged.
         """
-        rows, whole = [], 0
+        values, whole = [], 0
         with self.file.open("a+b") as file:
             file.seek(0)
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
                     break
                 try:
-                    rows.append(json.loads(line))
-                except ValueError:
+                    values.append(json.loads(line)[field])
+                except (ValueError, TypeError, KeyError):
                     raise RunError(
                         f"{self.file}, line {number} is damaged. Remove it, and run the same command again."
                     ) from None
                 whole += len(line)
             file.truncate(whole)
-        return rows
+        return values
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows, so that they are on the disk when this returns."""
         if not rows:
             return
-        with self.file.open("ab", buffering=0) as file:
-            file.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        with self.file.open("ab") as file:
+            file.write("".join(lines).encode(errors="backslashreplace"))  # half a character is JSON again that way
+            file.flush()
             os.fsync(file.fileno())
 
 

@@ -162,13 +162,21 @@ def _lengths(*given: str | None) -> list[tuple[str | None, float]]:
     for part in text.split(","):
         if name == "--ratio":
             found.append((None, _ratio(part)))
-        elif part.strip().isdecimal() and int(part) >= 1:
-            found.append((_UNITS[name], int(part)))
+        elif (length := _whole(part)) >= 1:
+            found.append((_UNITS[name], length))
         else:
             raise OptionError(
                 f"{name} {text}: a length is a whole number of at least 1; several are set apart by commas."
             )
     return found
+
+
+def _whole(text: str) -> int:
+    """Return a whole number, or 0 if the text is none, or has thousands of digits."""
+    try:
+        return int(text)
+    except ValueError:
+        return 0
 
 
 def _ratio(text: str) -> float:

@@ -76,7 +76,8 @@ def _html(content: bytes, name: str) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it thinks of the markup is nothing a reader can change
         page = BeautifulSoup(content, "html.parser")
-    body = page.find("article") or page.find("main") or page.body or page
+    articles = [article for article in page.find_all("article") if not article.find_parent("article")]
+    body = articles[0] if len(articles) == 1 else page.find("main") or page.body or page
     for tag in body.find_all(_HIDDEN):
         tag.decompose()
     for tag in body.find_all(lambda tag: tag.name not in _LINE):
@@ -89,7 +90,7 @@ def _html(content: bytes, name: str) -> str:
 def _pdf(content: bytes, name: str) -> str:
     require("pypdf", f"Reading {name!r}", "write")
     from pypdf import PdfReader
-    from pypdf.errors import PyPdfError
+    from pypdf.errors import DependencyError
 
     logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns of every slip of the program that made the file
     try:
@@ -99,10 +100,10 @@ def _pdf(content: bytes, name: str) -> str:
         pages = [page.extract_text() for page in reader.pages]
     except SourceError:
         raise
-    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise SourceError(f"{name!r} cannot be read as a PDF ({error}). Save its text first.") from error
-    except ImportError as error:
+    except DependencyError as error:
         raise SourceError(f"{name!r} is encrypted in a way that needs another package ({error}).") from error
+    except Exception as error:  # a damaged file makes the reader stumble in any way
+        raise SourceError(f"{name!r} cannot be read as a PDF ({error}). Save its text first.") from error
     text = "\n\n".join(page.strip() for page in pages if page.strip())
     if not text:
         raise SourceError(

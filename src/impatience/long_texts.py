@@ -24,6 +24,8 @@ _FACTOR = 3
 """The parts are written to so many times the target in all: the whole must have something to choose from."""
 _SLACK = 8
 """Tokens that a joined text may have more than its pieces."""
+_LONG_PARAGRAPH = 20_000
+"""Characters of a paragraph in which sentences are looked for at a time: where quotes stay open, that takes long."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def _pieces(ask: Ask, prompts: Prompts, output: int) -> list[Ask]:
     texts = list(split(ask.text, prompts.count, room))
     sizes = [prompts.count(text) for text in texts]
     # A title or a question of each part would say too little; a model that was trained does what it has learnt.
-    task = None if prompts.trained else "rewrite" if ask.task == "rewrite" else None
+    task = "rewrite" if ask.task == "rewrite" and not prompts.trained else None
     return [
         Ask(
             f"{ask.id}, part {number}",
@@ -153,9 +155,11 @@ def split(text: str, count: Callable[[str], int], most: int) -> Iterator[str]:
 def _sentences(text: str, count: Callable[[str], int], most: int) -> Iterator[tuple[str, bool]]:
     """Return the sentences of a text, none too long, and whether each begins a paragraph."""
     for paragraph in re.split(r"\n\s*\n", text):
-        for number, sentence in enumerate(split_sentences(paragraph)):
-            for part, piece in enumerate(_halves(sentence, count, most)):
-                yield piece, number == part == 0
+        stretches = _halves(paragraph, len, _LONG_PARAGRAPH)
+        sentences = (sentence for stretch in stretches for sentence in split_sentences(stretch))
+        pieces = (piece for sentence in sentences for piece in _halves(sentence, count, most))
+        for number, piece in enumerate(pieces):
+            yield piece, number == 0
 
 
 def _halves(text: str, count: Callable[[str], int], most: int) -> Iterator[str]:

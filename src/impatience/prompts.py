@@ -31,6 +31,8 @@ _UNKNOWN = 1024
 """Tokens of a source that a model reads where nothing says how many it can."""
 _DENSEST = {Unit.TOKENS: 1.0, Unit.WORDS: 4.0, Unit.CHARACTERS: 4.0, Unit.SENTENCES: 96.0}
 """The most tokens that one is expected to take, however dense the source is."""
+_SAMPLE = 20_000
+"""Characters of a source that say how dense it is; to find all sentences takes long where quotes stay open."""
 _REQUESTS = {
     "summarize": "Summarize the following text{length}.",
     "rewrite": "Rewrite the following text{length}.",
@@ -123,7 +125,9 @@ class Prompts:
         """
         if ask.unit is Unit.TOKENS:
             return ask.target + 1
-        density = max(ask.unit.tokens, source / max(1, measure(ask.text, ask.unit)))
+        text = ask.text.strip()
+        sample = text[:_SAMPLE]
+        density = max(ask.unit.tokens, source * len(sample) / len(text) / max(1, measure(sample, ask.unit)))
         return math.ceil(ask.target * min(density, _DENSEST[ask.unit])) + 1
 
     def limit(self, output: int) -> int:

@@ -17,7 +17,7 @@ from impatience import toy
 from impatience.asks import Ask, Piece, Result
 from impatience.batching import BUDGET, Load, batches
 from impatience.data import Example
-from impatience.errors import ImpatienceError, ModelFilesError, TargetError
+from impatience.errors import ImpatienceError, ModelFilesError, SourceError, TargetError
 from impatience.families import unwrap
 from impatience.landing import Landing
 from impatience.lengths import Unit
@@ -91,13 +91,22 @@ class Writer:
 
         Returns:
             A result for each ask, in their order.
+
+        Raises:
+            SourceError: If a source cannot be read, or not in parts where it is too long to be read at once.
+            TargetError: If the model has no room for a text of that length.
         """
         results: dict[int, Result] = {}
         for written in self.as_written(asks, budget=budget, **kwargs):
-            results.update(written)
+            for position, result in written.items():
+                if isinstance(result, SourceError):
+                    raise result
+                results[position] = result
         return [results[position] for position in range(len(asks))]
 
-    def as_written(self, asks: Sequence[Ask], *, budget: int = BUDGET, **kwargs: Any) -> Iterator[dict[int, Result]]:
+    def as_written(
+        self, asks: Sequence[Ask], *, budget: int = BUDGET, **kwargs: Any
+    ) -> Iterator[dict[int, Result | SourceError]]:
         """Write many texts, and give each batch away as soon as it is written.
 
         Args:
@@ -106,7 +115,12 @@ class Writer:
             **kwargs: What else ``generate`` takes.
 
         Yields:
-            Results by their position in ``asks``; sources that the model cannot read at once come last, one by one.
+            Results by their position in ``asks``; sources that the model cannot read at once come last, one by one. One
+            that cannot be read in parts either has an error for a result, and does not stop the rest.
+
+        Raises:
+            SourceError: If a task needs a source of another form.
+            TargetError: If the model has no room for a text of that length.
         """
         rows = [self.check(ask) for ask in asks]
         short = [position for position, ids in enumerate(rows) if fits(asks[position], self.prompts, len(ids))]
@@ -116,7 +130,11 @@ class Writer:
             results = self._write([asks[n] for n in places], [rows[n] for n in places], kwargs)
             yield dict(zip(places, results, strict=True))
         for position in sorted(set(range(len(asks))) - set(short)):
-            yield {position: self._write_long(asks[position], kwargs, budget)}
+            try:
+                written: Result | SourceError = self._write_long(asks[position], kwargs, budget)
+            except SourceError as error:
+                written = error
+            yield {position: written}
 
     def stream(self, ask: Ask, **kwargs: Any) -> Iterator[Piece | Result]:
         """Write a text and yield its pieces as they are written, then the result.

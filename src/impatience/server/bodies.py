@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from impatience.asks import Result
+from impatience.asks import MOST, Result
 from impatience.lengths import Unit
 
-Count = Annotated[int, Field(ge=1, le=10_000_000)]
+Count = Annotated[int, Field(ge=1, le=MOST)]
 Task = Literal["summarize", "rewrite", "title", "question"]
 LandingName = Literal["natural", "exact", "at_most"]
 

@@ -67,7 +67,8 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(self, events: AsyncIterator[str], close: Callable[[], None], seconds: float) -> None:
-        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        # Not no-store: Chromium then takes a stream that was read to its end for one that was aborted.
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self.events, self.close, self.seconds = events, close, seconds
 

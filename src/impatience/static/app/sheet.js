@@ -101,10 +101,10 @@ export class Sheet {
   }
 
   async copy() {
-    if (navigator.clipboard) {
+    try {
       await navigator.clipboard.writeText(this.words);
-    } else {
-      // Over plain HTTP there is no clipboard to write to; a selection can still be copied.
+    } catch {
+      // There is no clipboard over plain HTTP, and a browser may refuse it; a selection can still be copied.
       getSelection().selectAllChildren(this.find(".text"));
       document.execCommand("copy");
       getSelection().removeAllRanges();

@@ -48,10 +48,7 @@ export class Source {
     find("#clear").hidden = !this.text;
     find("#example").hidden = Boolean(this.text);
     const characters = this.length("characters");
-    if (characters > this.most) {
-      const most = this.most.toLocaleString("en");
-      this.complain(`This text has ${say(characters, "characters")}; the server reads ${most} at most.`);
-    }
+    if (characters > this.most) this.complain(`This text has ${say(characters, "characters")}; ${this.limit}.`);
     this.onChange();
   }
 
@@ -63,6 +60,10 @@ export class Source {
     return find("#source-problem").hidden;
   }
 
+  get limit() {
+    return `the server reads ${this.most.toLocaleString("en")} at most`;
+  }
+
   complain(message) {
     find("#source-problem").textContent = message;
     find("#source-problem").hidden = !message;
@@ -72,6 +73,10 @@ export class Source {
   async read(file) {
     find("#file").value = "";
     if (!file) return;
+    if (file.size > 4 * this.most) { // a character has four bytes at most; a page that reads too much stands still
+      this.complain(`${file.name} has ${say(Math.ceil(file.size / 4), "characters")} or more; ${this.limit}.`);
+      return;
+    }
     try {
       if (!file.type.startsWith("text/") && !TEXT_FILE.test(file.name)) throw new TypeError();
       this.set(new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer()));
