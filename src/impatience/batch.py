@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from typing import Any
 from impatience.asks import Ask, Result, ratio_target
 from impatience.batching import BUDGET
 from impatience.data import file_checksum, read_rows
+from impatience.engines import Engine, Job, choose
 from impatience.errors import DataError, ImpatienceError, RunError
 from impatience.landing import Landing
 from impatience.lengths import Unit
-from impatience.writer import Writer
+from impatience.writer import Writer, from_anywhere, load
 
 WINDOW = 512
 """Rows that are looked at together to find those of about the same length."""
@@ -76,6 +78,7 @@ def write(
     model: str = "",
     restart: bool = False,
     budget: int = BUDGET,
+    engine: Engine | None = None,
     tell: Tell = lambda rows: None,  # noqa: ARG005
 ) -> Tally:
     """Write a text for each row of a file that has none yet.
@@ -86,14 +89,17 @@ def write(
             ``sentences`` and ``tokens``, ``landing`` and ``task``.
         out: A JSONL file; it is made, or gone on with.
         defaults: For rows that say nothing else.
-        model: What the model is called; a job goes on only with the model it was begun with.
+        model: What the model is called; a job goes on only with the model it was begun with, and other processes load
+            it by this name.
         restart: Throw away what is there, and begin anew.
         budget: The most tokens that are written at once, rows × (source + output).
+        engine: What the texts are written on; this process by default.
         tell: Is called with the number of rows that were done with.
 
     Raises:
         DataError: If the input cannot be read.
         RunError: If the output belongs to another job, is in use, or cannot be written.
+        OptionError: If the engine cannot do it.
     """
     if source.resolve() == out.resolve():
         raise RunError(f"{out} is the input: name another file to write to.")
@@ -101,24 +107,39 @@ def write(
         done, refused = {str(row["id"]) for row in texts.recover()}, {row["row"] for row in rejects.recover()}
         found, rejected = len(done), len(refused)
         tell(found + rejected)
-        for window in _windows(source, defaults):
-            asks, bad = [], []
-            for number, row in window:
-                if number in refused or (isinstance(row, Ask) and row.id in done):
-                    continue
-                if isinstance(row, Ask) and not (reason := _refuses(writer, row)):
-                    asks.append(row)
-                else:
-                    found_bad = row if isinstance(row, _Bad) else _Bad(row.id, reason)
-                    bad.append({"row": number, **vars(found_bad)})
-            rejects.append(bad)
-            rejected += len(bad)
-            tell(len(bad))
-            for results in writer.as_written(asks, budget=budget):
-                texts.append([_row(results[position]) for position in sorted(results)])
-                done.update(result.id for result in results.values())
-                tell(len(results))
+
+        def work() -> Iterator[list[Ask]]:
+            """Put rows into batches, a window at a time, and write down those that cannot be used."""
+            nonlocal rejected
+            for window in _windows(source, defaults):
+                asks, bad = [], []
+                for number, row in window:
+                    if number in refused or (isinstance(row, Ask) and row.id in done):
+                        continue
+                    if isinstance(row, Ask) and not (reason := _refuses(writer, row)):
+                        asks.append(row)
+                    else:
+                        found_bad = row if isinstance(row, _Bad) else _Bad(row.id, reason)
+                        bad.append({"row": number, **vars(found_bad)})
+                rejects.append(bad)
+                rejected += len(bad)
+                tell(len(bad))
+                for places in writer.plan(asks, budget):
+                    yield [asks[position] for position in places]
+
+        job = Job(
+            partial(writer.write_many, budget=budget), partial(_there, from_anywhere(model), budget) if model else None
+        )
+        for _, results in (engine or choose("local")).run(job, work()):
+            texts.append([_row(result) for result in results])
+            done.update(result.id for result in results)
+            tell(len(results))
         return Tally(len(done), rejected, found)
+
+
+def _there(model: str, budget: int) -> Callable[[list[Ask]], list[Result]]:
+    """Load what writes, in another process."""
+    return partial(load(model, quiet=True).write_many, budget=budget)
 
 
 def _refuses(writer: Writer, ask: Ask) -> str:
