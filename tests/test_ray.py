@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 import ray_worker
-from impatience import attach, batch, toy
+from impatience import attach, batch, cli, evaluation, toy
 from impatience.engines import ENGINES, Job, choose, in_order
 from impatience.engines.ray import Ray, _Parcel, once, shares
 from impatience.errors import ModelFilesError, OptionError, RunError, UnknownNameError
+from impatience.strategies import STRATEGIES
 from impatience.writer import load
 
 pytestmark = [
@@ -59,6 +60,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["impatience", *map(str, arguments)])
+    try:
+        cli.main()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
 
 
 # On a cluster
@@ -106,6 +116,21 @@ def test_a_batch_is_killed_goes_on_and_loses_a_worker(
     assert sorted(lines(out), key=str) == sorted(lines(tmp_path / "local.jsonl"), key=str)
     rejected = [tmp_path / f"{name}.rejects.jsonl" for name in ("out", "local")]
     assert len({file.read_bytes() for file in rejected}) == 1
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_evaluation_comes_to_the_same_report(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    asked = ["evaluate", model, "--data", "toy", "--limit", 40, "--strategy", "best_of_n", "--batch-size", 4]
+    for engine in ("local", "ray"):
+        assert command(monkeypatch, *asked, "--out", tmp_path / engine, "--engine", engine) == 0, (
+            capsys.readouterr().err
+        )
+    names = sorted(file.name for file in (tmp_path / "local").iterdir())
+    assert names == ["config.json", "predictions.jsonl", "report.json", "rows.parquet"]
+    for name in names:
+        assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "local" / name).read_bytes(), name
 
 
 # Without one
@@ -181,3 +206,9 @@ def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
     with pytest.raises(RunError, match=r"no Ray cluster at '127.0.0.1:9'"):
         list(Ray().run(Job(abs, ray_worker.doubling), [1]))
+
+
+def test_another_model_of_the_same_name_is_refused(model: Path) -> None:
+    prompt = {"template": "summarize", "prefix": "", "max_source_tokens": 64}
+    with pytest.raises(ModelFilesError, match="has other weights"):
+        evaluation._there(str(model), prompt, {}, "another", STRATEGIES["natural"](), 0)
