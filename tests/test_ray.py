@@ -10,7 +10,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import pytest
 import ray_worker
 from impatience import attach, batch, cli, evaluation, toy
 from impatience.engines import ENGINES, Job, choose, in_order
-from impatience.engines.ray import Ray, _Parcel, once, shares
+from impatience.engines.ray import Ray, _Parcel, _Worker, once, shares
 from impatience.errors import ModelFilesError, OptionError, RunError, UnknownNameError
 from impatience.strategies import STRATEGIES
 from impatience.writer import load
@@ -75,12 +77,10 @@ def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_work_is_done_on_both_nodes_and_failures_come_back() -> None:
+def test_work_is_done_on_both_nodes() -> None:
     found = dict(Ray(2).run(Job(lambda number: (0, 0), ray_worker.doubling), range(40)))
     assert {number: double for number, (double, _) in found.items()} == {number: 2 * number for number in range(40)}
     assert len({process for _, process in found.values()} - {os.getpid()}) == 2
-    with pytest.raises(ModelFilesError, match="no such model on this node"):
-        list(Ray().run(Job(abs, ray_worker.without_model), [1]))
     with pytest.raises(OptionError, match="workers=3: the cluster has 2 CPUs"):
         list(Ray(3).run(Job(abs, ray_worker.without_model), [1]))
 
@@ -206,6 +206,31 @@ def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
     with pytest.raises(RunError, match=r"no Ray cluster at '127.0.0.1:9'"):
         list(Ray().run(Job(abs, ray_worker.doubling), [1]))
+
+
+def test_what_goes_wrong_in_a_worker_is_said_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def here(there: Any, parcels: list[_Parcel], *share: Any) -> Iterator[_Parcel]:
+        return (_Worker(there)({"item": parcel})["item"] for parcel in parcels)
+
+    monkeypatch.setattr("impatience.engines.ray._sent", here)
+    monkeypatch.setattr("impatience.engines.ray.cluster", lambda: nullcontext([{"CPU": 1}]))
+    monkeypatch.setattr("impatience.engines.ray.ROUND", 2)
+    found = Ray().run(Job(abs, ray_worker.doubling), range(5))
+    assert [(number, double) for number, (double, _) in found] == [(0, 0), (1, 2), (2, 4), (3, 6), (4, 8)]
+    with pytest.raises(ModelFilesError, match="no such model on this node"):
+        list(Ray().run(Job(abs, ray_worker.without_model), [1]))
+
+
+def test_a_cluster_of_its_own_listens_on_loopback_alone(tmp_path: Path) -> None:
+    child = Path(__file__).with_name("ray_child.py")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    found = subprocess.run(
+        [sys.executable, child], env=environment | {"RAY_CHILD": str(tmp_path)}, stdout=subprocess.PIPE, check=True
+    )
+    heard = json.loads(found.stdout.splitlines()[-1])
+    assert heard["usage"] == "0"
+    assert len(heard["listening"]) > 3
+    assert {ip_address(address) for address in heard["listening"]} <= {ip_address("127.0.0.1"), ip_address("::1")}
 
 
 def test_another_model_of_the_same_name_is_refused(model: Path) -> None:

@@ -58,7 +58,7 @@ class Ray(Engine):
         pieces = (_Parcel(number, piece) for number, piece in enumerate(work))
         if not (sent := list(islice(pieces, ROUND))):
             return
-        with _cluster() as nodes:
+        with cluster() as nodes:
             workers, share = shares(nodes, self.workers)
             while sent:
                 for parcel in once(_sent(job.there, sent, workers, share), [parcel.number for parcel in sent]):
@@ -146,7 +146,7 @@ def _sent(
 
 
 @contextmanager
-def _cluster() -> Iterator[list[dict[str, float]]]:
+def cluster() -> Iterator[list[dict[str, float]]]:
     """Be part of a cluster, and say what its nodes have."""
     address = os.environ.get("RAY_ADDRESS", "local")
     for name, value in _SETTINGS.items():
