@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import secrets
+import shlex
 import signal
 import subprocess
 import sys
@@ -36,7 +39,13 @@ pytestmark = [
 def cluster() -> Iterator[None]:
     """Two nodes of one core each, reached on loopback alone and by RAY_ADDRESS."""
     with pytest.MonkeyPatch.context() as patch:
-        settings = {"USAGE_STATS_ENABLED": "0", "ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "BACKEND_LOG_LEVEL": "fatal"}
+        settings = {
+            "USAGE_STATS_ENABLED": "0",
+            "ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # which keeps Ray on loopback, on Linux as well
+            "BACKEND_LOG_LEVEL": "fatal",
+            "AUTH_MODE": "token",  # with one that nothing in the home folder has a part in
+            "AUTH_TOKEN": secrets.token_hex(32),
+        }
         for name, value in settings.items():
             patch.setenv(f"RAY_{name}", value)
         patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
@@ -96,7 +105,7 @@ def test_a_batch_is_killed_goes_on_and_loses_a_worker(
     ]
     bad = [{"id": f"bad {n}", "text": ""} for n in range(5)]
     source.write_text("".join(json.dumps(row) + "\n" for row in chance.sample([*rows, *bad], 205)))
-    options = ["--model", str(model), "--engine", "ray", "--workers", "2", "--budget", "60", "--words", "3", "-q"]
+    options = ["--model", str(model), "--engine", "ray", "--workers", "1", "--budget", "60", "--words", "3", "-q"]
     child = subprocess.Popen([sys.executable, "-m", "impatience.cli", "batch", str(source), str(out), *options])
     while child.poll() is None and not (out.exists() and out.stat().st_size):
         time.sleep(0.001)
@@ -224,9 +233,8 @@ def test_what_goes_wrong_in_a_worker_is_said_here(monkeypatch: pytest.MonkeyPatc
 def test_a_cluster_of_its_own_listens_on_loopback_alone(tmp_path: Path) -> None:
     child = Path(__file__).with_name("ray_child.py")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    found = subprocess.run(
-        [sys.executable, child], env=environment | {"RAY_CHILD": str(tmp_path)}, stdout=subprocess.PIPE, check=True
-    )
+    environment |= {"RAY_CHILD": str(tmp_path), "HOME": str(tmp_path)}
+    found = subprocess.run([sys.executable, child], env=environment, stdout=subprocess.PIPE, check=True)
     heard = json.loads(found.stdout.splitlines()[-1])
     assert heard["usage"] == "0"
     assert len(heard["listening"]) > 3
@@ -237,3 +245,12 @@ def test_another_model_of_the_same_name_is_refused(model: Path) -> None:
     prompt = {"template": "summarize", "prefix": "", "max_source_tokens": 64}
     with pytest.raises(ModelFilesError, match="has other weights"):
         evaluation._there(str(model), prompt, {}, "another", STRATEGIES["natural"](), 0)
+
+
+GUIDE = (Path(__file__).parents[1] / "docs" / "scale.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("line", re.findall(r"^(?:OMP_NUM_THREADS=1 )?impatience (.*)$", GUIDE, re.MULTILINE))
+def test_the_commands_of_the_guide_are_understood(line: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    assert command(monkeypatch, *shlex.split(line), "--help") == 0
+    assert "Usage" in capsys.readouterr().out

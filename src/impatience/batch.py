@@ -1,9 +1,9 @@
 """Rows in, texts out, for any number of rows: ``impatience batch``.
 
-Every batch of texts is on the disk before the next is begun, and what is there is never written again. So a job that
-was killed loses one batch at most, and the same command goes on with it. Beside OUT.jsonl lie OUT.rejects.jsonl, with
-the rows that cannot be used and why, and OUT.job.json, which says what the job is: another input or another length is
-refused, for the texts of two jobs would be mixed.
+Every batch of texts is on the disk as soon as it is written, and what is there is never written again. So a job that
+was killed loses what was in work, a batch for each worker at most, and the same command goes on with it. Beside
+OUT.jsonl lie OUT.rejects.jsonl, with the rows that cannot be used and why, and OUT.job.json, which says what the job
+is: another input or another length is refused, for the texts of two jobs would be mixed.
 """
 
 from __future__ import annotations

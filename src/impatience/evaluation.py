@@ -1,7 +1,8 @@
 """Evaluation: a protocol asks, a strategy writes, metrics score, and a report keeps all of it.
 
 The requests are put into batches by a plan that depends on nothing else, and each batch is on the disk before the next
-is begun. So an evaluation that was killed loses one batch at most, and goes on to the very same report.
+is begun. So an evaluation that was killed loses one batch at most, and goes on to the very same report. Another engine
+than this process may be ahead of the plan by some batches; they are kept in its order, and the report is the same.
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ from impatience.writer import from_anywhere, open_model, settings_of
 _OURS = {"num_return_sequences", "return_dict_in_generate", "transformers_version"}
 _IN_MEMORY = "in memory"
 _PROMPT: dict[str, Any] = {"template": "summarize", "prefix": "", "max_source_tokens": 1024}
-
 
 _Numbered = tuple[int, tuple[Request, ...]]
 """A batch, and its number in the plan."""
