@@ -58,6 +58,7 @@ datasets
 methods
 models
 bench overhead
+bench ray
 bench serve
 plot signal
 plot errors

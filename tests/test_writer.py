@@ -74,6 +74,24 @@ def test_a_text_that_runs_out_of_steps_says_the_same_in_any_company(writer: Writ
     assert any(result.tokens > 4 * result.target for result in together), "one was in a hurry"
 
 
+def test_what_is_planned_together_can_be_written_elsewhere() -> None:
+    writer = make(prompt=TRAINED)
+    asks = [Ask(f"{n}", CORPUS[n], 3 + n, Unit.TOKENS, Landing.EXACT) for n in range(8)]
+    asks.insert(2, Ask("long", " ".join(CORPUS), 9, Unit.TOKENS, Landing.EXACT))
+    plan = writer.plan(asks, 200)
+    assert plan[-1] == [2]
+    assert sorted(place for places in plan for place in places) == list(range(9))
+    assert max(map(len, plan)) > 1
+    written = [set(results) for results in writer.as_written(asks, budget=200)]
+    assert written == [set(places) for places in plan]
+    elsewhere = {
+        place: one
+        for places in plan
+        for place, one in zip(places, writer.write_many([asks[place] for place in places], budget=200), strict=True)
+    }
+    assert [elsewhere[place] for place in range(9)] == writer.write_many(asks, budget=200)
+
+
 def test_batches_hold_alike_loads_within_the_budget() -> None:
     loads = [
         Load(unit, landing, 10 + 7 * n % 50, 5 + 13 * n % 90)
@@ -90,6 +108,8 @@ def test_batches_hold_alike_loads_within_the_budget() -> None:
         widest, longest = max(one.source for one in members), max(one.output for one in members)
         assert len(batch) == 1 or len(batch) * (widest + longest) <= 400
         assert longest <= 1.5 * min(one.output for one in members)
+        alone = sorted(batch)
+        assert [[alone[place] for place in again] for again in batches([loads[n] for n in alone], 400)] == [batch]
     assert batches([Load(Unit.WORDS, Landing.EXACT, 900, 10)] * 2, 400) == [[0], [1]]
     long_source, long_output = Load(Unit.WORDS, Landing.EXACT, 80, 20), Load(Unit.WORDS, Landing.EXACT, 70, 30)
     assert batches([long_source, long_output]) == [[0, 1]]

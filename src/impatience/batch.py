@@ -1,9 +1,9 @@
 """Rows in, texts out, for any number of rows: ``impatience batch``.
 
-Every batch of texts is on the disk before the next is begun, and what is there is never written again. So a job that
-was killed loses one batch at most, and the same command goes on with it. Beside OUT.jsonl lie OUT.rejects.jsonl, with
-the rows that cannot be used and why, and OUT.job.json, which says what the job is: another input or another length is
-refused, for the texts of two jobs would be mixed.
+Every batch of texts is on the disk as soon as it is written, and what is there is never written again. So a job that
+was killed loses what was in work, a batch for each worker at most, and the same command goes on with it. Beside
+OUT.jsonl lie OUT.rejects.jsonl, with the rows that cannot be used and why, and OUT.job.json, which says what the job
+is: another input or another length is refused, for the texts of two jobs would be mixed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from typing import Any
 from impatience.asks import Ask, Result, ratio_target
 from impatience.batching import BUDGET
 from impatience.data import file_checksum, read_rows
+from impatience.engines import Engine, Job, choose
 from impatience.errors import DataError, ImpatienceError, RunError, SourceError
 from impatience.landing import Landing
 from impatience.lengths import Unit
-from impatience.writer import Writer
+from impatience.writer import Writer, from_anywhere, load
 
 WINDOW = 512
 """Rows that are looked at together to find those of about the same length."""
@@ -73,6 +75,7 @@ def write(
     model: str = "",
     restart: bool = False,
     budget: int = BUDGET,
+    engine: Engine | None = None,
     tell: Callable[[int], None] = lambda rows: None,  # noqa: ARG005
 ) -> Tally:
     """Write a text for each row of a file that has none yet.
@@ -83,48 +86,71 @@ def write(
             ``sentences`` and ``tokens``, ``landing`` and ``task``.
         out: A JSONL file; it is made, or gone on with.
         defaults: For rows that say nothing else.
-        model: What the model is called; a job goes on only with the model it was begun with.
+        model: What the model is called; a job goes on only with the model it was begun with, and other processes load
+            it by this name.
         restart: Throw away what is there, and begin anew.
         budget: The most tokens that are written at once, rows × (source + output).
+        engine: What the texts are written on; this process by default.
         tell: Is called with the number of rows that were done with.
 
     Raises:
         DataError: If the input cannot be read.
         RunError: If the output belongs to another job, is in use, or cannot be written.
+        OptionError: If the engine cannot do it.
     """
     if source.resolve() == out.resolve():
         raise RunError(f"{out} is the input: name another file to write to.")
     with _job(source, out, {"model": model, **vars(defaults)}, restart=restart) as (texts, rejects):
         done, refused = set(map(str, texts.recover("id"))), set(rejects.recover("row"))
         found = len(done)
+        numbers: dict[str, int] = {}
 
         def reject(bad: Mapping[int, _Bad]) -> None:
             rejects.append([{"row": number, **vars(one)} for number, one in bad.items()])
             refused.update(bad)
             tell(len(bad))
 
+        def work() -> Iterator[list[Ask]]:
+            """Put rows into batches, a window at a time, and write down those that cannot be used."""
+            rows = _rows(source, defaults)
+            for window in iter(lambda: list(islice(rows, WINDOW)), []):
+                asks: list[Ask] = []
+                bad: dict[int, _Bad] = {}
+                for number, row in window:
+                    if number in refused or (isinstance(row, Ask) and row.id in done):
+                        continue
+                    if isinstance(row, Ask) and not (reason := _refuses(writer, row)):
+                        asks.append(row)
+                        numbers[row.id] = number
+                    else:
+                        bad[number] = row if isinstance(row, _Bad) else _Bad(row.id, reason)
+                reject(bad)
+                for places in writer.plan(asks, budget):
+                    yield [asks[position] for position in places]
+
         tell(found + len(refused))
-        rows = _rows(source, defaults)
-        for window in iter(lambda: list(islice(rows, WINDOW)), []):
-            asks: dict[int, Ask] = {}
-            bad: dict[int, _Bad] = {}
-            for number, row in window:
-                if number in refused or (isinstance(row, Ask) and row.id in done):
-                    continue
-                if isinstance(row, Ask) and not (reason := _refuses(writer, row)):
-                    asks[number] = row
-                else:
-                    bad[number] = row if isinstance(row, _Bad) else _Bad(row.id, reason)
-            reject(bad)
-            numbers = list(asks)
-            for written in writer.as_written(list(asks.values()), budget=budget):
-                results = [one for _, one in sorted(written.items()) if isinstance(one, Result)]
-                texts.append([_row(result) for result in results])
-                done.update(result.id for result in results)
-                tell(len(results))
-                late = {numbers[place]: error for place, error in written.items() if isinstance(error, SourceError)}
-                reject({number: _Bad(asks[number].id, str(error)) for number, error in late.items()})
+        job = Job(partial(_here, writer, budget), partial(_there, from_anywhere(model), budget) if model else None)
+        for _, written in (engine or choose("local")).run(job, work()):
+            results = [one for one in written.values() if isinstance(one, Result)]
+            texts.append([_row(result) for result in results])
+            done.update(result.id for result in results)
+            tell(len(results))
+            late = {name: error for name, error in written.items() if isinstance(error, SourceError)}
+            reject({numbers[name]: _Bad(name, str(error)) for name, error in late.items()})
         return Tally(len(done), len(refused), found)
+
+
+def _here(writer: Writer, budget: int, asks: Sequence[Ask]) -> dict[str, Result | SourceError]:
+    """Write a batch; what cannot be read in parts either has an error for a result."""
+    written = {}
+    for results in writer.as_written(asks, budget=budget):
+        written.update({asks[place].id: result for place, result in sorted(results.items())})
+    return written
+
+
+def _there(model: str, budget: int) -> Callable[[Sequence[Ask]], dict[str, Result | SourceError]]:
+    """Load what writes, in another process."""
+    return partial(_here, load(model, quiet=True), budget)
 
 
 def _refuses(writer: Writer, ask: Ask) -> str:

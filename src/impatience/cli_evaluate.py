@@ -10,6 +10,8 @@ from typing import Annotated, Any, TypeVar
 import typer
 import yaml
 
+from impatience.cli_engine import Engine, Workers
+from impatience.engines import choose
 from impatience.errors import OptionError
 from impatience.registry import Registry, nearest
 
@@ -52,6 +54,8 @@ def evaluate(
             "protocol.lengths=[10,50] or generate.no_loops=6; can be repeated.",
         ),
     ] = None,
+    engine: Engine = "local",
+    workers: Workers = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")] = False,
     score: Annotated[
         Path | None, typer.Option(help="Write nothing: score the texts of this folder again, with these metrics.")
@@ -86,6 +90,7 @@ def evaluate(
     from impatience.protocols import PROTOCOLS
 
     logging.disable_progress_bar()
+    where = choose(engine, workers)
     asker = _build(PROTOCOLS, protocol, options, "protocol")
     ways = {way: evaluation.seeded(way, seed, options.get("strategy", {}) | options.get(way, {})) for way in chosen}
     subject = evaluation.load_subject(
@@ -117,6 +122,7 @@ def evaluate(
             data_dir=data_dir,
             name=f"{name}-{way}" if name and len(ways) > 1 else name,
             resume=resume,
+            engine=where,
         )
     if not no_score:
         _show(list(folders.values()))

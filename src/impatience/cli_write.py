@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from impatience.cli_engine import Engine, Workers
+from impatience.engines import choose
 from impatience.errors import ImpatienceError, OptionError, SourceError
 
 if TYPE_CHECKING:
@@ -100,6 +102,8 @@ def batch(
     task: Task = None,
     model: Model = None,
     budget: Annotated[int, typer.Option(help="Tokens that are written at once: rows × (source + output).")] = 16384,
+    engine: Engine = "local",
+    workers: Workers = None,
     restart: Annotated[bool, typer.Option("--restart", help="Throw away what OUT holds, and begin anew.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
@@ -114,6 +118,7 @@ def batch(
     if budget < 1:
         raise OptionError(f"--budget {budget}: give at least 1.")
     landing = _landing(natural, exact, at_most)
+    where = choose(engine, workers)
     if not source.is_file():
         raise SourceError(f"There is no file {str(source)!r}. Name a JSONL or CSV file.")
     from impatience import batch as jobs
@@ -138,7 +143,15 @@ def batch(
         writer = load(model, quiet=quiet)
         with _progress(rows, quiet) as tell:
             tally = jobs.write(
-                writer, source, out, defaults, model=model or DEFAULT_MODEL, restart=restart, budget=budget, tell=tell
+                writer,
+                source,
+                out,
+                defaults,
+                model=model or DEFAULT_MODEL,
+                restart=restart,
+                budget=budget,
+                engine=where,
+                tell=tell,
             )
     if not quiet:
         before = f", {tally.found:,} of them before" if tally.found else ""

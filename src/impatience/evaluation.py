@@ -1,13 +1,15 @@
 """Evaluation: a protocol asks, a strategy writes, metrics score, and a report keeps all of it.
 
 The requests are put into batches by a plan that depends on nothing else, and each batch is on the disk before the next
-is begun. So an evaluation that was killed loses one batch at most, and goes on to the very same report.
+is begun. So an evaluation that was killed loses one batch at most, and goes on to the very same report. Another engine
+than this process may be ahead of the plan by some batches; they are kept in its order, and the report is the same.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -19,7 +21,9 @@ import torch
 from transformers import GenerationConfig
 
 from impatience.data import Encoder, Spec, checksum, load
-from impatience.errors import DataError, OptionError, ReportError
+from impatience.engines import Engine, Job, in_order
+from impatience.engines import choose as choose_engine
+from impatience.errors import DataError, ModelFilesError, OptionError, ReportError
 from impatience.families import unwrap
 from impatience.journal import Predictions, begin
 from impatience.lengths import Unit
@@ -33,10 +37,14 @@ from impatience.reports import EvalReport
 from impatience.scoring import BUCKET, METRICS_BY_DEFAULT, choose, choose_metrics, name_of, score
 from impatience.statistics import check_width
 from impatience.strategies import STRATEGIES, Draft, Pen, Strategy
-from impatience.writer import open_model, settings_of
+from impatience.writer import from_anywhere, open_model, settings_of
 
 _OURS = {"num_return_sequences", "return_dict_in_generate", "transformers_version"}
+_IN_MEMORY = "in memory"
 _PROMPT: dict[str, Any] = {"template": "summarize", "prefix": "", "max_source_tokens": 1024}
+
+_Numbered = tuple[int, tuple[Request, ...]]
+"""A batch, and its number in the plan."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ def load_subject(
     """
     _check_generate(generate or {})
     if isinstance(model, LengthControlled):
-        opened, name, source = model, type(unwrap(model.base_model)).__name__, "in memory"
+        opened, name, source = model, type(unwrap(model.base_model)).__name__, _IN_MEMORY
         trained: dict[str, Any] = {}
     else:
         path, source = Path(os.path.abspath(model)), str(model)
@@ -118,6 +126,7 @@ def evaluate(
     data_dir: Path | None = None,
     name: str | None = None,
     resume: bool = False,
+    engine: Engine | None = None,
     quiet: bool = False,
 ) -> EvalReport | None:
     """Evaluate a model.
@@ -139,6 +148,7 @@ def evaluate(
         data_dir: Where named data sets are, unless IMPATIENCE_DATA says so.
         name: What tables call it; by default the model and the strategy.
         resume: Go on with what the folder holds; texts that are there are not written again.
+        engine: What the texts are written on; this process by default.
         quiet: Show no progress.
 
     Raises:
@@ -165,10 +175,11 @@ def evaluate(
     )
     plan = batches(requests, batch_size)
     steering = subject.pen.model.steering
+    weights = fingerprint(subject.pen.model)
     config = {
         "name": name or f"{subject.name}-{strategy_name}",
         "model": subject.source,
-        "fingerprint": fingerprint(subject.pen.model),
+        "fingerprint": weights,
         "dtype": str(subject.pen.model.dtype).removeprefix("torch."),
         "method": name_of(METHODS, steering.method),
         "options": steering.method.options(),
@@ -187,7 +198,9 @@ def evaluate(
     }
     labels = dict.fromkeys(request.group for request in requests if request.group)
     begin(predictions, {"config": config, "count": len(requests), "groups": list(labels)})
-    _write(subject.pen, writer, plan, predictions, seed, quiet)
+    there = partial(_there, from_anywhere(subject.source), subject.prompt, subject.pen.settings, weights, writer, seed)
+    job = Job(partial(_batch, subject.pen, writer, seed), None if subject.source == _IN_MEMORY else there)
+    _write(engine or choose_engine("local"), job, plan, predictions, quiet)
     return None if metrics is None else score(Path(out), list(scorers.values()), bucket=bucket)
 
 
@@ -264,18 +277,46 @@ def _checked(requests: list[Request], protocol: str, examples: Sequence[Any]) ->
 
 
 def _write(
-    pen: Pen, strategy: Strategy, plan: list[tuple[Request, ...]], predictions: Predictions, seed: int, quiet: bool
+    engine: Engine,
+    job: Job[_Numbered, list[Prediction]],
+    plan: list[tuple[Request, ...]],
+    predictions: Predictions,
+    quiet: bool,
 ) -> None:
-    """Write the texts that are not there yet, a batch at a time."""
+    """Write the texts that are not there yet, and keep them in the order of the plan."""
     done = predictions.recover([[request.key for request in batch] for batch in plan])
+    missing = range(done, len(plan))
     with _progress(plan, done, quiet) as tell:
-        for number in range(done, len(plan)):
-            # Each batch has a seed of its own, so that it does not matter which one an evaluation goes on from.
-            torch.manual_seed(int.from_bytes(hashlib.sha256(f"{seed}:{number}".encode()).digest()[:4], "big"))
-            drafts = strategy.write(pen, plan[number])
-            written = [_prediction(pen, request, draft) for request, draft in zip(plan[number], drafts, strict=True)]
+        for number, written in zip(
+            missing, in_order(engine.run(job, ((number, plan[number]) for number in missing))), strict=True
+        ):
             predictions.append(number, written)
             tell(written)
+
+
+def _batch(pen: Pen, strategy: Strategy, seed: int, batch: _Numbered) -> list[Prediction]:
+    """Write one batch."""
+    number, requests = batch
+    # Each batch has a seed of its own, so that it does not matter who writes it, or after which.
+    torch.manual_seed(int.from_bytes(hashlib.sha256(f"{seed}:{number}".encode()).digest()[:4], "big"))
+    drafts = strategy.write(pen, requests)
+    return [_prediction(pen, request, draft) for request, draft in zip(requests, drafts, strict=True)]
+
+
+def _there(
+    model: str, prompt: Mapping[str, Any], settings: Mapping[str, Any], weights: str, strategy: Strategy, seed: int
+) -> Callable[[_Numbered], list[Prediction]]:
+    """Load what writes, in another process.
+
+    Raises:
+        ModelFilesError: If the model is another one there.
+    """
+    subject = load_subject(model, **prompt, generate=settings, quiet=True)
+    if fingerprint(subject.pen.model) != weights:
+        raise ModelFilesError(
+            f"On {platform.node()} the model {model!r} has other weights. Give each machine the same."
+        )
+    return partial(_batch, subject.pen, strategy, seed)
 
 
 def _prediction(pen: Pen, request: Request, draft: Draft) -> Prediction:

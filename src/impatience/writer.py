@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -123,18 +124,29 @@ class Writer:
             TargetError: If the model has no room for a text of that length.
         """
         rows = [self.check(ask) for ask in asks]
-        short = [position for position, ids in enumerate(rows) if fits(asks[position], self.prompts, len(ids))]
-        loads = [self.load(asks[position], len(rows[position])) for position in short]
-        for batch in batches(loads, budget, self.room):
-            places = [short[place] for place in batch]
+        short, long = self._plan(asks, rows, budget)
+        for places in short:
             results = self._write([asks[n] for n in places], [rows[n] for n in places], kwargs)
             yield dict(zip(places, results, strict=True))
-        for position in sorted(set(range(len(asks))) - set(short)):
+        for position in long:
             try:
                 written: Result | SourceError = self._write_long(asks[position], kwargs, budget)
             except SourceError as error:
                 written = error
             yield {position: written}
+
+    def plan(self, asks: Sequence[Ask], budget: int = BUDGET) -> list[list[int]]:
+        """Say which texts are written together, for whoever lets others write them.
+
+        Args:
+            asks: What is to be written. All of them are checked.
+            budget: The most tokens of a batch.
+
+        Returns:
+            Positions in ``asks``. ``write_many`` writes the asks of each in one batch, as if all had been given to it.
+        """
+        short, long = self._plan(asks, [self.check(ask) for ask in asks], budget)
+        return [sorted(places) for places in short] + [[position] for position in long]
 
     def stream(self, ask: Ask, **kwargs: Any) -> Iterator[Piece | Result]:
         """Write a text and yield its pieces as they are written, then the result.
@@ -183,6 +195,13 @@ class Writer:
     def room(self) -> int | None:
         """The most tokens that are read and written in one row; None if the model sets no limit to both together."""
         return None if self.prompts.encoder_decoder else self.prompts.room
+
+    def _plan(self, asks: Sequence[Ask], rows: list[list[int]], budget: int) -> tuple[list[list[int]], list[int]]:
+        """Return the positions of what is written together, and of sources that the model cannot read at once."""
+        short = [position for position, ids in enumerate(rows) if fits(asks[position], self.prompts, len(ids))]
+        loads = [self.load(asks[position], len(rows[position])) for position in short]
+        together = [[short[place] for place in batch] for batch in batches(loads, budget, self.room)]
+        return together, sorted(set(range(len(asks))) - set(short))
 
     def _write(self, asks: Sequence[Ask], rows: list[list[int]], options: Mapping[str, Any]) -> list[Result]:
         """Write one batch: asks of one unit and landing, whose sources the model can read."""
@@ -236,6 +255,11 @@ def load(name: str | Path | None = None, *, quiet: bool = False) -> Writer:
         quiet: Show no progress.
     """
     return Writer(*open_model(name or DEFAULT_MODEL, quiet=quiet))
+
+
+def from_anywhere(name: str | Path) -> str:
+    """Return what a model is called in a process that runs in another folder."""
+    return os.path.abspath(name) if Path(name).is_dir() else str(name)
 
 
 def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControlled, dict[str, Any]]:
