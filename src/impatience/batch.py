@@ -204,9 +204,10 @@ def _rows(source: Path, defaults: Defaults) -> Iterator[tuple[int, Ask | _Bad]]:
 def _ask(name: str, row: Mapping[str, Any], defaults: Defaults) -> Ask:
     """Read what a row asks for; a CSV has text and nothing everywhere."""
     given = {key: value for key, value in row.items() if value is not None and value != ""}
-    if "text" not in given:
+    if "text" not in row:
         raise DataError(f"It has no 'text'. It has: {', '.join(map(repr, row)) or 'nothing'}.")
-    text = given["text"]
+    if not isinstance(text := given.get("text", ""), str):
+        raise DataError(f"Its 'text' is {text!r}, which is no text. Put it between quotes.")
     units = [unit for unit in Unit if unit in given]
     if len(units) > 1:
         raise DataError(f"It has {' and '.join(units)}: a text has one target.")
@@ -216,7 +217,7 @@ def _ask(name: str, row: Mapping[str, Any], defaults: Defaults) -> Ask:
         target = given[unit]
         with suppress(ValueError):
             target = int(target) if isinstance(target, str) else target
-    elif defaults.ratio is not None and isinstance(text, str) and text.strip():
+    elif defaults.ratio is not None and text.strip():
         target, unit = ratio_target(text, defaults.ratio)
     if target is None:
         raise DataError(f"It has no length. Give one of {', '.join(Unit)} in the row, or --words for all rows.")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LANDED = {
     "natural": "The model ended there by itself.",
     "forced": "The landing was forced: the model would not have ended there by itself.",
-    "missed": "It missed the target. Use --exact or --at-most to hold it to the length.",
+    "missed": "It missed the target.",
 }
 _UNITS = {"--words": "words", "--chars": "characters", "--sentences": "sentences", "--tokens": "tokens"}
 
@@ -260,19 +260,21 @@ def _report(result: Result) -> dict[str, Any]:
 def _status(result: Result) -> str:
     unit = result.unit if result.length != 1 else result.unit[:-1]
     note = f"\n{result.note}" if result.note else ""
-    return f"\n{result.length} {unit} of {result.target} asked for. {_LANDED[result.landed]}{note}"
+    advice = " Use --exact or --at-most to hold it to the length." if result.length > result.target else ""
+    return f"\n{result.length} {unit} of {result.target} asked for. {_LANDED[result.landed]}{advice}{note}"
 
 
 @contextmanager
 def _still(quiet: bool) -> Iterator[None]:
-    """Keep warnings of this package off the terminal where nothing but the text is wanted."""
+    """Say what is being done with a long source, and what a model was not made for; nothing of it if quiet."""
     log = logging.getLogger("impatience")
-    before = log.level
-    if quiet:
-        log.setLevel(logging.ERROR)
+    before, handler = log.level, logging.StreamHandler()
+    log.setLevel(logging.ERROR if quiet else logging.INFO)
+    log.addHandler(handler)
     try:
         yield
     finally:
+        log.removeHandler(handler)
         log.setLevel(before)
 
 

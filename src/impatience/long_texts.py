@@ -22,6 +22,8 @@ _LEAST = 64
 """Tokens that a part is written to at least, where the model has room for that."""
 _FACTOR = 3
 """The parts are written to so many times the target in all: the whole must have something to choose from."""
+_AT_ONCE = 8
+"""Parts that are written before anyone is told how many are done."""
 _SLACK = 8
 """Tokens that a joined text may have more than its pieces."""
 _LONG_PARAGRAPH = 20_000
@@ -77,10 +79,14 @@ def condense(
         limit = limit or prompts.limit(output)
         pieces = _pieces(ask, prompts, output)
         parts, rounds = parts or len(pieces), rounds + 1
-        tell(
-            f"The text has {size:,} tokens, more than the model reads at once: writing {len(pieces)} parts of it first"
-        )
-        written = [result.text for result in write(pieces)]
+        written: list[str] = []
+        for begin in range(0, len(pieces), _AT_ONCE):
+            done = f", {begin} are done" if begin else ""
+            tell(
+                f"The text has {size:,} tokens, more than the model reads at once: writing {len(pieces)} parts of it "
+                f"first{done}"
+            )
+            written += [result.text for result in write(pieces[begin : begin + _AT_ONCE])]
         text = "\n\n".join(filter(None, written))
         if not text:
             raise SourceError("The model wrote nothing about any part of the text. Try another model, or less text.")

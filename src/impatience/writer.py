@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ from impatience.sources import DEFAULT_MODEL, resolve
 from impatience.storage import PROMPT, is_length_controlled, load_base, load_prompt
 from impatience.strategies import Pen
 from impatience.streaming import Feed, Item, feeding, stream
+
+log = logging.getLogger(__name__)
 
 __all__ = ["DEFAULT_MODEL", "Ask", "Piece", "Result", "Writer", "load", "open_model"]
 
@@ -224,7 +227,7 @@ class Writer:
 
     def _write_long(self, ask: Ask, options: Mapping[str, Any], budget: int) -> Result:
         """Write from a source of any length."""
-        condensed = condense(ask, self.prompts, partial(self.write_many, budget=budget, **options))
+        condensed = condense(ask, self.prompts, partial(self.write_many, budget=budget, **options), log.info)
         (result,) = self._write([condensed.ask], [self.prompts.reads(condensed.ask)], options)
         return replace(result, parts=condensed.parts, note=condensed.note)
 
