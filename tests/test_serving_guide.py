@@ -57,8 +57,12 @@ def test_the_simple_case(client: Client) -> None:
 def test_openais_client(client: Client) -> None:
     (code,) = (code for kind, code in BLOCKS if kind == "python")
     said = StringIO()
-    with contextlib.redirect_stdout(said):
-        exec(compile(code.replace(ADDRESS, client.address), "serving.md", "exec", dont_inherit=True), {})
+    names: dict[str, Any] = {}
+    try:
+        with contextlib.redirect_stdout(said):
+            exec(compile(code.replace(ADDRESS, client.address), "serving.md", "exec", dont_inherit=True), names)
+    finally:
+        names["client"].close()  # what it leaves open would fail another test
     counts = [line for line in said.getvalue().splitlines() if re.fullmatch(r"\d+ words \w+", line)]
     assert [line.split()[0] for line in counts] == ["15"]
     assert counts[0] in printed("from openai").splitlines()
