@@ -12,7 +12,7 @@ from impatience.lengths import ends_sentence
 from impatience.recipes import load_recipe
 from impatience.sources import DEFAULT_MODEL, PACKAGED, SHIPPED, is_cached, resolve
 from impatience.training import build_model
-from impatience.writer import Writer, open_model
+from impatience.writer import Ask, Writer, open_model
 from toys import byte_level_tokenizer, tiny_model
 
 ROOT = Path(__file__).parents[1]
@@ -81,9 +81,8 @@ def writer() -> Writer:
 @real
 def test_it_writes_to_length_and_ends_its_sentences(writer: Writer) -> None:
     """A few texts of our own; docs/results.md has the real figures."""
-    asks = [(text, words) for text in TEXTS for words in (20, 40, 80)]
-    results = [writer.write(text, words=words) for text, words in asks]
-    off = [abs(result.length - words) / words for result, (_, words) in zip(results, asks, strict=True)]
+    results = writer.write_many([Ask("", text, words) for words in (20, 40, 80) for text in TEXTS])
+    off = [abs(result.length - result.target) / result.target for result in results]
     assert sum(off) / len(off) < 0.08
     assert sum(ends_sentence(result.text) for result in results) >= len(results) - 1
 

@@ -29,7 +29,7 @@ from impatience.metrics import METRICS
 from impatience.protocols import PROTOCOLS
 from impatience.registry import Registry
 from impatience.reports import EvalReport
-from impatience.sources import SHIPPED
+from impatience.sources import PACKAGED, SHIPPED, cache_folder
 from impatience.strategies import STRATEGIES
 from impatience.writer import DEFAULT_MODEL
 from toys import byte_level_tokenizer, tiny_model, wordpiece_tokenizer
@@ -73,7 +73,7 @@ def files(document: str) -> dict[str, str]:
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder to run in, the tiny stand-in where the default model is cached, and registries that forget."""
+    """A folder to run in, a tiny stand-in for the default model and its base, and registries that forget."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("IMPATIENCE_CACHE", str(tmp_path / "cache"))
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
@@ -81,8 +81,9 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     tokenizer.model_max_length = 4096
     model = tiny_model("llama", vocab_size=len(tokenizer), max_position_embeddings=4096)
     monkeypatch.setitem(SHIPPED, DEFAULT_MODEL, tmp_path / "default")
-    for part in (model, tokenizer):
-        part.save_pretrained(tmp_path / "default")
+    for folder in (tmp_path / "default", cache_folder(PACKAGED["smollm2-135m-instruct"])):
+        for part in (model, tokenizer):
+            part.save_pretrained(folder)
     for registry in REGISTRIES.values():
         for state in ("_sources", "_loaded"):
             monkeypatch.setattr(registry, state, dict(getattr(registry, state)))
