@@ -59,18 +59,18 @@ def test_the_source_of_an_encoder_decoder_and_its_special_tokens_stay() -> None:
 
 def test_the_choice_depends_on_the_rows_and_the_seed_alone() -> None:
     many = [row(str(n), [5], list(range(10, 30))) for n in range(400)]
-    asked = [[made["asked"] for made in decoys(0.3, seed=seed)(many)[1]] for seed in (0, 0, 1)]
+    asked = [[made["asked"] for made in decoys(0.3, seed=seed)(many)] for seed in (0, 0, 1)]
     assert asked[0] == asked[1] != asked[2]
     assert sum(goal != 20 for goal in asked[0]) / 400 == pytest.approx(0.3, abs=0.06)
 
 
 def test_cuts_and_reach_say_which_lengths_are_asked_for() -> None:
     many = [row(str(n), [5], list(range(10, 30))) for n in range(400)]
-    goals = {cuts: [made["asked"] for made in decoys(0.9, cuts, 10.0)(many)[1]] for cuts in (0.0, 0.25, 1.0)}
+    goals = {cuts: [made["asked"] for made in decoys(0.9, cuts, 10.0)(many)] for cuts in (0.0, 0.25, 1.0)}
     assert 21 in goals[0.0]
     assert min(goals[0.0]) == 20
     assert 150 < max(goals[0.0]) <= 200
-    assert {made["asked"] for made in decoys(0.9, 0.0, 1.0)(many)[1]} == {20, 21}
+    assert {made["asked"] for made in decoys(0.9, 0.0, 1.0)(many)} == {20, 21}
     assert min(goals[1.0]) == 1
     assert max(goals[1.0]) == 20
     assert sum(goal < 20 for goal in goals[0.25]) / 400 == pytest.approx(0.9 * 0.25, abs=0.06)
@@ -84,18 +84,36 @@ def test_other_units_are_counted_on_the_text_and_cut_between_words(unit: Unit) -
     texts = [" ".join(CORPUS[n : n + 1 + n % 3]) for n in range(20)]
     rows = [encoder(Example(str(n), "a source", text)) for n, text in enumerate(texts)]
     eos = [tokenizer.eos_token_id]
-    found, made = decoys(0.0, units=[unit], vocabulary=vocabulary, eos=eos, encoder_decoder=True)(rows)
-    assert found is unit
+    made = decoys(0.0, units=[unit], vocabulary=vocabulary, eos=eos, encoder_decoder=True)(rows)
     if unit is not Unit.SENTENCES:  # the splitter knows more of sentences than a table of tokens
-        assert [one["asked"] for one in made] == [measure(text, unit) for text in texts]
-    _, made = decoys(0.9, units=[unit], vocabulary=vocabulary, eos=eos, encoder_decoder=True)(rows)
+        assert [one["asked"] for one in made] == [unit.tokens * measure(text, unit) for text in texts]
+    made = decoys(0.9, units=[unit], vocabulary=vocabulary, eos=eos, encoder_decoder=True)(rows)
     cut = [one for one, before in zip(made, rows, strict=True) if len(one["labels"]) < len(before["labels"])]
     assert cut
     for one in cut:
-        assert vocabulary.count(one["labels"][:-1], unit) == one["asked"] or unit is Unit.SENTENCES
+        goal = round(one["asked"] / unit.tokens)
+        assert vocabulary.count(one["labels"][:-1], unit) == goal or unit is Unit.SENTENCES
         if unit is Unit.WORDS:
             rest = rows[int(one["id"])]["labels"][len(one["labels"]) - 1]
-            assert vocabulary.count([*one["labels"][:-1], rest], unit) == one["asked"] + 1
+            assert vocabulary.count([*one["labels"][:-1], rest], unit) == goal + 1
+
+
+@pytest.mark.parametrize("unit", list(Unit))
+@pytest.mark.parametrize("encoder_decoder", [True, False])
+def test_progress_is_what_the_decoder_would_count_itself(unit: Unit, encoder_decoder: bool) -> None:
+    tokenizer = byte_level_tokenizer()
+    vocabulary = Vocabulary(len(tokenizer), (), tokenizer)
+    encoder = Encoder(tokenizer, encoder_decoder, "summarize", 64)
+    rows = [encoder(Example(str(n), "a source", " ".join(CORPUS[n : n + 1 + n % 3]))) for n in range(20)]
+    settings: Any = {"vocabulary": vocabulary, "eos": [tokenizer.eos_token_id], "encoder_decoder": encoder_decoder}
+    for made in decoys(0.5, units=[unit], **settings)(rows):
+        labels = torch.tensor([made["labels"]])
+        ids, written = labels.clamp(min=0), labels != -100
+        if encoder_decoder:
+            ids, written = (torch.nn.functional.pad(tensor, (1, -1)) for tensor in (ids, written))
+        counted = unit.tokens * vocabulary.progress(ids, written, unit)
+        told = [min(count, made["asked"]) for count in made["progress"]]
+        assert told == pytest.approx(counted[0].tolist())
 
 
 def test_where_the_end_is_open_what_counts_is_that_eos_is_not_given() -> None:

@@ -55,11 +55,12 @@ class Decoys:
         """Whether any row is asked for anything but its own length in tokens."""
         return bool(self.share) or self.units != [Unit.TOKENS]
 
-    def __call__(self, rows: Sequence[Row]) -> tuple[Unit, list[Row]]:
-        """Return the unit of the batch, and the rows with three more entries.
+    def __call__(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows with four more entries, both counts in tokens or what they come to in the batch's unit.
 
-        ``asked`` is the target; ``learnt`` are the labels that count in the loss; ``open`` tells that EOS is not due
-        where they end. ``labels`` still says what is written.
+        ``asked`` is the target; ``progress`` what is written up to each id that the decoder reads; ``learnt`` are the
+        labels that count in the loss; ``open`` tells that EOS is not due where they end. ``labels`` still says what is
+        written.
         """
         chance = random.Random(f"{self.seed} {' '.join(row['id'] for row in rows)}")
         unit = chance.choice(self.units)
@@ -67,7 +68,15 @@ class Decoys:
         counts = self.vocabulary.progress(labels.clamp(min=0), labels != IGNORED, unit).int().tolist()
         own = [max(1, steps[-1]) for steps in counts]
         goals = [self._goal(length, chance) for length in own]
-        return unit, [self._ask(*one) for one in zip(rows, counts, own, goals, strict=True)]
+        return [
+            self._in_tokens(self._ask(*one), one[1], unit.tokens) for one in zip(rows, counts, own, goals, strict=True)
+        ]
+
+    def _in_tokens(self, row: Row, steps: Sequence[int], factor: float) -> Row:
+        """Add progress; an encoder-decoder reads each of its labels one step later."""
+        read = [0, *steps] if self.encoder_decoder else steps
+        progress = [factor * count for count in read[: len(row["labels"])]]
+        return {**row, "asked": factor * row["asked"], "progress": progress}
 
     def _goal(self, length: int, chance: random.Random) -> int:
         if chance.random() >= self.share:

@@ -10,6 +10,7 @@ import functools
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Self
 
 import torch
@@ -104,6 +105,7 @@ class LengthControlled(nn.Module):
         target_words: Any = None,
         target_characters: Any = None,
         target_sentences: Any = None,
+        progress: Tensor | None = None,
         prompt_lengths: Any = None,
         compute_loss: bool = True,
         **kwargs: Any,
@@ -119,6 +121,8 @@ class LengthControlled(nn.Module):
             target_words: Target in words.
             target_characters: Target in characters.
             target_sentences: Target in sentences.
+            progress: (B, T) what is written up to and including each id that the decoder reads, in the target's unit,
+                if it has been counted already.
             prompt_lengths: For decoder-only models, prompt tokens of each row, padding not counted.
             compute_loss: False keeps the labels from the base model: they only say what is written, and how much.
             **kwargs: What else the base model takes.
@@ -137,7 +141,7 @@ class LengthControlled(nn.Module):
             ready = [(unit, goal) for unit, goal in zip(Unit, asked, strict=True) if isinstance(goal, Tensor)]
             target = ready[0] if ready else Target.parse(ids.shape[0], *asked)
             course = self.steering.course(ids, target, attention_mask, labels, prompt_lengths)
-            self.steering.steer(course, ids, ids.shape[1], noisy=self.training)
+            self.steering.steer(replace(course, progress=progress), ids, ids.shape[1], noisy=self.training)
         try:
             labels = labels if compute_loss else None
             return self.base_model(input_ids=input_ids, attention_mask=attention_mask, labels=labels, **kwargs)

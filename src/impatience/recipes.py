@@ -124,6 +124,13 @@ class TrainPart:
     report_to: tuple[str, ...] = option(("tensorboard",), "where to log, as transformers names them")
     seed: int = option(0, "of everything random")
 
+    @property
+    def in_bf16(self) -> bool:
+        """Whether matrices are multiplied in bfloat16 on this machine."""
+        from torch import cuda
+
+        return self.precision == "bf16" or (self.precision == "auto" and cuda.is_available())
+
 
 @dataclass(frozen=True)
 class Recipe:

@@ -31,11 +31,13 @@ class Course:
         target: (B,) count asked for.
         unit: What is counted.
         start: (B,) column of the first written id; the column before it carries progress 0.
+        progress: (B, T) what is written up to and including each column, if it has been counted already.
     """
 
     target: Tensor
     unit: Unit
     start: Tensor
+    progress: Tensor | None = None
 
     def repeat(self, rows: int) -> Course:
         """Repeat each row until there are that many, as beams and returned samples do."""
@@ -171,7 +173,9 @@ class Steering(nn.Module):
             return
         course = course.repeat(ids.shape[0])
         column, target = torch.arange(ids.shape[1], device=ids.device), course.target.float()[:, None]
-        if self.conventions == "authors":
+        if course.progress is not None:
+            progress = course.progress
+        elif self.conventions == "authors":
             progress, target = column.float().expand(ids.shape), (target - 1).clamp(min=1)
         else:
             progress = self.vocabulary.progress(ids, column >= course.start[:, None], course.unit)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Sampler
 from transformers import Trainer, TrainerState
 
@@ -84,23 +85,25 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         """Make a batch; ``tokens`` counts what is no padding, ``first`` is a column before which nothing is written.
 
         Where there are decoys or several units, ``labels`` are those that count in the loss, ``written`` says what is
-        written, ``target_…`` what was asked for, and ``open`` in which rows EOS is not due at the end.
+        written, ``progress`` how much of it at each step, ``target_tokens`` what was asked for, and ``open`` in which
+        rows EOS is not due at the end. Progress and target are in tokens, or what they come to in other units.
         """
-        unit, decoyed = Unit.TOKENS, self.decoys.needed and bool(rows[0].get("trains"))
+        decoyed = self.decoys.needed and bool(rows[0].get("trains"))
         if decoyed:
-            unit, rows = self.decoys(rows)
+            rows = self.decoys(rows)
         batch: dict[str, Any] = collate(rows, self.pad_id, self.encoder_decoder)
         if decoyed:
             batch["written"] = batch["labels"]
             batch["labels"] = pad_labels([row["learnt"] for row in rows])
+            batch["progress"] = pad_sequence([torch.tensor(row["progress"]) for row in rows], batch_first=True)
         tokens = sum(len(row["input_ids"]) + len(row["labels"]) * self.encoder_decoder for row in rows)
         first = 0 if self.encoder_decoder else min(map(_written_from, rows))
         if self.graphs is not None:  # few shapes, so that few graphs are recorded
             fillers = {"input_ids": self.pad_id, "attention_mask": 0, "labels": IGNORED, "written": IGNORED}
-            batch = {name: pad_to_shape(tensor, fillers[name]) for name, tensor in batch.items()}
+            batch = {name: pad_to_shape(tensor, fillers.get(name, 0)) for name, tensor in batch.items()}
             first = max(1, first // FIRST_STEP * FIRST_STEP) if first else 0
         if decoyed:
-            batch[f"target_{unit}"] = torch.tensor([row["asked"] for row in rows])
+            batch["target_tokens"] = torch.tensor([row["asked"] for row in rows])
             batch["open"] = torch.tensor([row["open"] for row in rows])
         return {**batch, "tokens": tokens, "first": first}
 
@@ -326,9 +329,8 @@ def token_loss(
     ends = torch.stack([labels == i for i in eos]).any(0)
     if open_rows is not None:
         at_end = logits[torch.arange(len(labels), device=labels.device), ends.long().argmax(1)].float()  # (B, V)
-        others = at_end.clone()
-        for i in eos:
-            others[:, i] = -torch.inf
+        ids = torch.arange(at_end.shape[1], device=labels.device)
+        others = at_end.masked_fill(torch.stack([ids == i for i in eos]).any(0), -torch.inf)
         barred = at_end.logsumexp(1) - others.logsumexp(1)
         losses = torch.where(ends & open_rows[:, None], barred[:, None], losses)
     if eos_weight != 1:

@@ -71,7 +71,10 @@ def train(recipe: Recipe, out: Path | None = None, *, resume: bool = False, data
     if checkpoint and run.trained_to_the_end(checkpoint):
         trainer.load(checkpoint)
     else:
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        from peft.helpers import disable_input_dtype_casting
+
+        with disable_input_dtype_casting(model):  # adapters would keep what they read a second time, in float32
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finish(trainer, run, say)
     return folder
 
@@ -93,6 +96,8 @@ def build_model(recipe: Recipe) -> tuple[LengthControlled, Any]:
         from peft import LoraConfig, get_peft_model
 
         modules = lora.modules if isinstance(lora.modules, str) else list(lora.modules)
+        if recipe.train.in_bf16:
+            base.to(torch.bfloat16)  # nothing of it is trained, so it needs no more
         base.name_or_path = base.config._name_or_path = name  # an adapter says whose it is, not where that lay
         config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=modules)
         base = get_peft_model(base, config)
@@ -195,7 +200,7 @@ def training_arguments(recipe: Recipe, folder: Path) -> TrainingArguments:
         lr_scheduler_type=part.schedule,
         warmup_steps=part.warmup_steps,
         max_grad_norm=part.max_grad_norm,
-        bf16=part.precision == "bf16" or (part.precision == "auto" and cuda),
+        bf16=part.in_bf16,
         use_cpu=not cuda,
         dataloader_pin_memory=cuda,
         accelerator_config={"non_blocking": cuda},  # with the next line: the processor never waits for the GPU
