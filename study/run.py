@@ -1,6 +1,6 @@
 """Run a list of experiments, several at a time: train, then write with every trained model.
 
-    python study/run.py study/a.yaml OUT [--workers 5] [--seconds 540] [--data FOLDER] [--only PATTERN] [--rows FOLDER]
+    python study/run.py study/a.yaml OUT [--workers 5] [--seconds 540] [--data FOLDER] [--only PATTERNS] [--rows FOLDER]
 
 The list is YAML: ``defaults``, ``tasks``, ``models`` and ``rows``. Every row is run on every model (or those it names
 in ``only``) with every seed (``seeds``, how many), as ``<model>-<row>-<seed>``. Models and rows name a ``recipe``, what
@@ -38,15 +38,16 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1e9, help="start nothing that many seconds from now")
     parser.add_argument("--data", type=Path, default=None)
-    parser.add_argument("--only", default="*")
+    parser.add_argument("--only", default="*", help="patterns with commas between them; what the first names comes first")
     parser.add_argument("--rows", type=Path, default=None)
     wanted = parser.parse_args()
     content = yaml.safe_load(wanted.list.read_text(encoding="utf-8"))
     deadline = time.time() + wanted.seconds
+    runs = expand(content)
+    names = [name for pattern in wanted.only.split(",") for name in fnmatch.filter(runs, pattern)]
     jobs = [
-        (name, run, content["tasks"], wanted.out, wanted.data, wanted.rows, deadline)
-        for name, run in expand(content).items()
-        if fnmatch.fnmatch(name, wanted.only)
+        (name, runs[name], content["tasks"], wanted.out, wanted.data, wanted.rows, deadline)
+        for name in dict.fromkeys(names)
     ]
     if not wanted.workers:
         for name, run, *_ in jobs:

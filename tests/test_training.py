@@ -347,12 +347,16 @@ def test_only_steps_that_are_all_alike_are_recorded() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU: run the tests on a machine that has one")
-def test_recorded_steps_train_as_plain_ones_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"train__decoys": 0.3, "train__units": "[tokens, words]", "model__lora": "{rank: 4, alpha: 8}"}],
+    ids=["plain", "decoys and adapters"],
+)
+def test_recorded_steps_train_as_plain_ones_do(changes: dict[str, Any], tmp_path: Path) -> None:
     losses = []
+    changes = {**changes, "train__eos_weight": 2, "model__options": "{noise: 0}", "train__precision": "fp32"}
     for graphs in (True, False):
-        recipe = toy(
-            train__cuda_graphs=graphs, train__eos_weight=2, model__options="{noise: 0}", train__precision="fp32"
-        )
+        recipe = toy(train__cuda_graphs=graphs, **changes)
         folder = train(recipe, tmp_path / str(graphs))
         losses.append([line["loss"] for line in Run(folder).metrics() if "loss" in line])
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
