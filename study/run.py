@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1e9, help="start nothing that many seconds from now")
     parser.add_argument("--data", type=Path, default=None)
-    parser.add_argument("--only", default="*", help="patterns with commas between them; what the first names comes first")
+    parser.add_argument("--only", default="*", help="patterns, comma between them; the first one first")
     parser.add_argument("--rows", type=Path, default=None)
     wanted = parser.parse_args()
     content = yaml.safe_load(wanted.list.read_text(encoding="utf-8"))
