@@ -91,6 +91,7 @@ def work(job: tuple[str, dict[str, Any], dict[str, Any], Path, Path | None, Path
             told = "failed, see its log.txt"
         finally:
             sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+            _free()
     return f"{name}: {time.time() - began:.0f} s {told}"
 
 
