@@ -63,7 +63,7 @@ ROWS: list[tuple[Any, str]] = [
     ({"id": "m", "text": "elm \ud83d oak", "words": 4}, "half a character"),
     ({"id": "n", "text": ["elm"], "words": 4}, "Its 'text' is ['elm'], which is no text"),
     ({"id": "o", "text": 5, "words": 4}, "Its 'text' is 5, which is no text"),
-    ("[1, 2]", "a row is an object"),
+    ("[1, 2]", 'a row is an object, {"text": …, "words": 40}'),
     ({"id": 7, "text": "fern glade", "characters": 12, "landing": "at_most"}, ""),
     ({"text": "heron iris", "words": "5", "landing": "exact", "task": ""}, ""),
     ("{", "this is not JSON"),
