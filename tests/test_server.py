@@ -409,7 +409,12 @@ def test_no_text_is_logged_unless_asked(writer: Writer, caplog: Any, asked: bool
         written = client.write("A secret about the ferry.", words=5).json["text"]
         client("/v1/write", {"text": "A secret about the ferry.", "target": {"words": "A secret"}})
         client("/v1/secret?text=secret")
+        client("/static/app.js?text=secret")
+        client("/static/secret/../app.css")
     assert "5 of 5 words" in caplog.text
     assert "POST /v1/write 400" in caplog.text
+    assert "GET /static/app.js 200" in caplog.text
+    assert "GET /static/ 200" in caplog.text
+    assert "/secret" not in caplog.text
     assert ("A secret about the ferry." in caplog.text) is asked
     assert (repr(written) in caplog.text) is asked

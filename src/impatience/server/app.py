@@ -72,7 +72,8 @@ def create_app(writer: Writer, name: str, limits: Limits | None = None, access: 
         dependencies=[Security(HTTPBearer(auto_error=False))] if access.key else [],  # says so; the gate checks
     )
     app.state.service = service
-    app.add_middleware(Gate, key=access.key, body_bytes=limits.body_bytes, meters=service.meters)
+    files = [file.name for file in _PAGE.iterdir()]
+    app.add_middleware(Gate, key=access.key, body_bytes=limits.body_bytes, meters=service.meters, files=files)
     if access.origins:
         headers = ["authorization", "content-type"]
         app.add_middleware(
