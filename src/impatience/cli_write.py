@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -122,6 +122,7 @@ def batch(
     if not source.is_file():
         raise SourceError(f"There is no file {str(source)!r}. Name a JSONL or CSV file.")
     from impatience import batch as jobs
+    from impatience.bars import Bar
     from impatience.data import TASKS, read_rows
     from impatience.landing import Landing
     from impatience.lengths import Unit
@@ -141,7 +142,7 @@ def batch(
     rows = sum(1 for _ in read_rows(source, malformed.append)) + len(malformed)
     with _still(quiet):
         writer = load(model, quiet=quiet)
-        with _progress(rows, quiet) as tell:
+        with Bar(rows, quiet=quiet) as bar:
             tally = jobs.write(
                 writer,
                 source,
@@ -151,7 +152,7 @@ def batch(
                 restart=restart,
                 budget=budget,
                 engine=where,
-                tell=tell,
+                tell=bar.tell,
             )
     if not quiet:
         before = f", {tally.found:,} of them before" if tally.found else ""
@@ -276,30 +277,3 @@ def _still(quiet: bool) -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         log.setLevel(before)
-
-
-@contextmanager
-def _progress(rows: int, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Show on a terminal how many rows are done, how fast, and how long it will take."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("writing"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-        console=console,
-        disable=quiet or not console.is_terminal,
-    )
-    task = bar.add_task("", total=rows, rate="")
-
-    def tell(done: int) -> None:
-        bar.update(task, advance=done)
-        if speed := bar.tasks[0].speed:
-            bar.update(task, rate=f"{speed:.1f} rows/s")
-
-    with bar:
-        yield tell
