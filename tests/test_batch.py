@@ -212,3 +212,28 @@ def test_the_command(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatc
     ):
         assert command(monkeypatch, *wrong) == 2
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_ctrl_c_says_how_far_it_is_and_how_to_go_on(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, restart: bool
+) -> None:
+    source, out = make(tmp_path / "in.jsonl", [GOOD, "{", GOOD, GOOD]), tmp_path / "out.jsonl"
+    options = [source, out, "--model", model, "--budget", 1]
+    calls: list[int] = []
+
+    def stop(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return here(*args)
+
+    here = batch._here
+    monkeypatch.setattr(batch, "_here", stop)
+    assert command(monkeypatch, *options, *(["--restart"] if restart else [])) == 130
+    again = "Without --restart, the" if restart else "The"
+    assert f"Stopped: 2 of 4 rows are done. {again} same command goes on.\n" in capsys.readouterr().err
+    assert command(monkeypatch, *options) == 1
+    said = capsys.readouterr().err
+    assert "out.jsonl: 3 texts, 1 of them before." in said
+    assert "1 row could not be used" in said
