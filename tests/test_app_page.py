@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -254,6 +255,17 @@ def test_how_it_landed_is_said_in_plain_words(desk: Desk, landing: str, reply: R
     assert desk.server.asked[0]["landing"] == landing
     assert ("taken back" in desk.said()) == (landing == "at_most")
     assert len(desk.text().split()) == int(said.split()[0])
+
+
+def test_what_is_too_long_goes_on_a_second_lap(desk: Desk) -> None:
+    desk.server.script.append(page_server.too_long)
+    for said, lap in (("43 of 40 words, 3 too many", 0.075), ("40 of 40 words", 0)):
+        desk.write()
+        desk.expect_state("done")
+        expect(desk("#one .ring")).to_have_attribute("aria-valuetext", said)
+        expect(desk("#one .lap")).to_have_css("stroke-dasharray", re.compile(f"^{lap}(px)?, 1(px)?$"))
+        desk.check()
+    desk.seen.assert_clean()
 
 
 def test_a_long_source_shows_what_is_being_done(desk: Desk) -> None:
