@@ -164,7 +164,8 @@ def _refuses(writer: Writer, ask: Ask) -> str:
 
 def _row(result: Result) -> dict[str, Any]:
     row = {**vars(result)}
-    for name in ("taken_back", "tokens", *(("parts", "note") if result.parts == 1 else ())):
+    usual = {"parts": 1, "note": ""}
+    for name in ("taken_back", "tokens", *(name for name in usual if row[name] == usual[name])):
         del row[name]
     return {"id": row.pop("id"), **row}
 
