@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
 import page_server
-from browser import open_browser
-from page_desk import SOURCE, Desk, desks
+from page_desk import SOURCE, Desk
 from page_server import Reply
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as found:
-        yield found
-
-
-@pytest.fixture
-def opened(browser: Any) -> Iterator[Callable[..., Desk]]:
-    with desks(browser) as open_it:
-        yield open_it
-
-
-@pytest.fixture
-def desk(opened: Callable[..., Desk]) -> Desk:
-    return opened()
 
 
 def test_a_pasted_text_lands_on_the_length_that_was_dragged(opened: Callable[..., Desk]) -> None:
