@@ -134,10 +134,10 @@ def _check_hub(name: str) -> None:
     except HfHubHTTPError:
         return  # it answers: what it says to the files will be told
     except Exception as error:  # its HTTP library, and that library's errors, are not ours to know
-        ours = [*SHIPPED, *PACKAGED]
+        reason, ours = str(error).partition("\n")[0], [*SHIPPED, *PACKAGED]
         raise ModelFilesError(
-            f"There is no folder {name!r}, and the model hub cannot be reached ({str(error).partition(chr(10))[0]})."
-            f"{nearest(name, ours)} Accepted: an existing folder in Hugging Face format, one of {', '.join(ours)}, or, "
+            f"There is no folder {name!r}, and the model hub cannot be reached ({reason}).{nearest(name, ours)} "
+            f"Accepted: an existing folder in Hugging Face format, one of {', '.join(ours)}, or, "
             "within reach of the hub, a name there such as 'org/name'."
         ) from error
 
