@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 # Some processors advertise AMX but fault on it; bfloat16 products stay below it.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -16,6 +18,8 @@ import torch
 from hypothesis import settings
 from transformers.utils import logging
 
+from browser import open_browser
+from impatience import attach, toy
 from impatience.alignment import Evaluated, load
 from made_up_reports import family
 
@@ -44,6 +48,15 @@ def _seed() -> None:
 
 
 @pytest.fixture(scope="session")
+def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained decoder-only model that was saved; no test changes it."""
+    folder = tmp_path_factory.mktemp("toy")
+    base, tokenizer = toy.build("toy-llama")
+    attach(base, "pre", tokenizer=tokenizer).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Three made-up reports; a test that changes one makes a copy."""
     return family(tmp_path_factory.mktemp("reports"))
@@ -52,3 +65,25 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture(scope="session")
 def evaluated(folders: list[Path]) -> tuple[Evaluated, ...]:
     return load(folders)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, without a window."""
+    with open_browser() as found:
+        yield found
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Callable[..., Any]]:
+    """What opens the page that ``impatience serve`` shows, before a stand-in for the server."""
+    from page_desk import desks
+
+    with desks(browser) as open_it:
+        yield open_it
+
+
+@pytest.fixture
+def desk(opened: Callable[..., Any]) -> Any:
+    """That page, with a text on it."""
+    return opened()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from impatience.lengths import split_sentences
+from loopback import running
 
 Reply = Callable[["Handler"], None]
 
@@ -112,15 +113,7 @@ def hung_up(handler: Handler) -> None:
     handler.connection.close()
 
 
-@contextmanager
-def serve() -> Iterator[Server]:
+def serve() -> AbstractContextManager[Server]:
     """Run a judge for as long as the block lasts."""
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.over.set()
-            server.shutdown()
-            thread.join()
+    server = Server()
+    return running(server, server.over)

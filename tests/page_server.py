@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from loopback import running
 
 APP = Path(__file__).parents[1] / "src" / "impatience" / "static" / "app"
 KINDS = {
@@ -216,15 +218,7 @@ def fail_midway(handler: Handler) -> None:
     handler.event("error", {"error": {"message": "The model ran out of memory. Ask for less.", "type": "e", "code": 1}})
 
 
-@contextmanager
-def serve() -> Iterator[Server]:
+def serve() -> AbstractContextManager[Server]:
     """Run a stand-in for as long as the block lasts."""
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.go.set()
-            server.shutdown()
-            thread.join()
+    server = Server()
+    return running(server, server.go)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from playwright.sync_api import expect
 
 import page_server
-from browser import open_browser
 from impatience.lengths import Unit, measure
 from impatience.signals import progress_ratio
-from page_desk import Desk, desks
+from page_desk import Desk
 from page_server import APP
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
@@ -26,23 +24,6 @@ LOOKS = {
     "dark": {**LARGE, "color_scheme": "dark"},
     "phone": {"viewport": {"width": 375, "height": 800}},
 }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as found:
-        yield found
-
-
-@pytest.fixture
-def opened(browser: Any) -> Iterator[Callable[..., Desk]]:
-    with desks(browser) as open_it:
-        yield open_it
-
-
-@pytest.fixture
-def desk(opened: Callable[..., Desk]) -> Desk:
-    return opened()
 
 
 def test_a_text_file_is_read(desk: Desk, tmp_path: Path) -> None:

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
 import page_server
-from browser import open_browser
-from page_desk import SOURCE, Desk, desks
+from page_desk import SOURCE, Desk
 from page_server import Reply
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as found:
-        yield found
-
-
-@pytest.fixture
-def opened(browser: Any) -> Iterator[Callable[..., Desk]]:
-    with desks(browser) as open_it:
-        yield open_it
-
-
-@pytest.fixture
-def desk(opened: Callable[..., Desk]) -> Desk:
-    return opened()
 
 
 def test_a_pasted_text_lands_on_the_length_that_was_dragged(opened: Callable[..., Desk]) -> None:
@@ -254,6 +236,17 @@ def test_how_it_landed_is_said_in_plain_words(desk: Desk, landing: str, reply: R
     assert desk.server.asked[0]["landing"] == landing
     assert ("taken back" in desk.said()) == (landing == "at_most")
     assert len(desk.text().split()) == int(said.split()[0])
+
+
+def test_what_is_too_long_goes_on_a_second_lap(desk: Desk) -> None:
+    desk.server.script.append(page_server.too_long)
+    for said, lap in (("43 of 40 words, 3 too many", 0.075), ("40 of 40 words", 0)):
+        desk.write()
+        desk.expect_state("done")
+        expect(desk("#one .ring")).to_have_attribute("aria-valuetext", said)
+        expect(desk("#one .lap")).to_have_css("stroke-dasharray", re.compile(f"^{lap}(px)?, 1(px)?$"))
+        desk.check()
+    desk.seen.assert_clean()
 
 
 def test_a_long_source_shows_what_is_being_done(desk: Desk) -> None:

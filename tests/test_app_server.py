@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from browser import open_browser, open_page
+from browser import open_page
 from impatience import Ask, Writer
 from impatience.landing import Landing
 from impatience.server import Access
@@ -24,12 +24,6 @@ SOURCE = " ".join(CORPUS[:6])
 @pytest.fixture(scope="module")
 def writer() -> Writer:
     return make_writer()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as found:
-        yield found
 
 
 @pytest.fixture

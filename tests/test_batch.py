@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from impatience import Unit, attach, batch, cli, toy
+from impatience import Unit, batch, cli, toy
 from impatience.batch import Defaults
 from impatience.errors import RunError
 from impatience.writer import Writer, load
@@ -20,16 +20,8 @@ CHILD = Path(__file__).with_name("batch_child.py")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("toy")
-    base, tokenizer = toy.build("toy-llama")
-    attach(base, "none", tokenizer=tokenizer).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def writer(model: Path) -> Writer:
-    return load(model, quiet=True)
+def writer(toy_folder: Path) -> Writer:
+    return load(toy_folder, quiet=True)
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
@@ -63,7 +55,7 @@ ROWS: list[tuple[Any, str]] = [
     ({"id": "m", "text": "elm \ud83d oak", "words": 4}, "half a character"),
     ({"id": "n", "text": ["elm"], "words": 4}, "Its 'text' is ['elm'], which is no text"),
     ({"id": "o", "text": 5, "words": 4}, "Its 'text' is 5, which is no text"),
-    ("[1, 2]", "a row is an object"),
+    ("[1, 2]", 'a row is an object, {"text": …, "words": 40}'),
     ({"id": 7, "text": "fern glade", "characters": 12, "landing": "at_most"}, ""),
     ({"text": "heron iris", "words": "5", "landing": "exact", "task": ""}, ""),
     ("{", "this is not JSON"),
@@ -102,8 +94,8 @@ def test_a_bad_byte_costs_one_row(tmp_path: Path, writer: Writer) -> None:
     assert "line 2: this is not UTF-8" in lines(tmp_path / "out.rejects.jsonl")[0]["reason"]
 
 
-def test_a_source_that_is_too_long_and_cannot_be_read_in_parts_costs_one_row(tmp_path: Path, model: Path) -> None:
-    writer = Writer(load(model, quiet=True).model, {"template": "question", "max_source_tokens": 20})
+def test_a_source_that_is_too_long_and_cannot_be_read_in_parts_costs_one_row(tmp_path: Path, toy_folder: Path) -> None:
+    writer = Writer(load(toy_folder, quiet=True).model, {"template": "question", "max_source_tokens": 20})
     texts = ["answer: elm context: oak", "answer: elm context: " + "oak " * 30, "answer: fern context: moss"]
     rows = [{"id": f"row {n}", "text": text, "words": 4} for n, text in enumerate(texts, 1)]
     source, out = make(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
@@ -166,13 +158,13 @@ def test_one_process_at_a_time(tmp_path: Path, writer: Writer) -> None:
     assert batch.write(writer, source, out, Defaults(), tell=second).written == 1
 
 
-def test_killed_at_random_moments_it_loses_and_repeats_nothing(tmp_path: Path, model: Path) -> None:
+def test_killed_at_random_moments_it_loses_and_repeats_nothing(tmp_path: Path, toy_folder: Path) -> None:
     bad = [{"id": f"bad {i}", "text": ""} for i in range(20)]
     rows = [{"id": str(i), "text": f"amber {toy.WORDS[i % 40]}", "words": 1 + i % 20} for i in range(980)]
     mixed = [*rows, *bad]
     random.Random(3).shuffle(mixed)
     source, out = make(tmp_path / "in.jsonl", mixed), tmp_path / "out.jsonl"
-    child = [sys.executable, str(CHILD), str(model), str(source), str(out)]
+    child = [sys.executable, str(CHILD), str(toy_folder), str(source), str(out)]
     said = subprocess.run(child, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
     counts = [int(line.split()[1]) for line in said[:-1]]
     assert [line.split()[0] for line in said] == ["-9"] * 10 + ["0"]
@@ -194,21 +186,46 @@ def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
     return 0
 
 
-def test_the_command(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_the_command(tmp_path: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     source, out = make(tmp_path / "in.jsonl", [{"text": "amber birch"}] * 2), tmp_path / "out.jsonl"
-    assert command(monkeypatch, source, out, "--model", model, "--words", 3, "--exact") == 0
+    assert command(monkeypatch, source, out, "--model", toy_folder, "--words", 3, "--exact") == 0
     assert "out.jsonl: 2 texts." in capsys.readouterr().err
     assert [row["length"] for row in lines(out)] == [3, 3]
-    assert command(monkeypatch, source, out, "--model", model, "--words", 3, "--exact") == 0
+    assert command(monkeypatch, source, out, "--model", toy_folder, "--words", 3, "--exact") == 0
     assert "2 texts, 2 of them before" in capsys.readouterr().err
-    assert command(monkeypatch, source, tmp_path / "other.jsonl", "--model", model, "-q") == 1
+    assert command(monkeypatch, source, tmp_path / "other.jsonl", "--model", toy_folder, "-q") == 1
     assert capsys.readouterr().err == "2 rows could not be used; other.rejects.jsonl says why.\n"
     for wrong, message in (
         ([tmp_path / "nowhere.jsonl", out], "There is no file"),
         ([source, out, "--words", "3,4"], "one text for a row"),
         ([source, out, "--budget", "0"], "at least 1"),
         ([source, out, "--task", "sing"], "there are summarize"),
-        ([source, out, "--words", "4", "--exact", "--model", model], "target was 3 and is 4"),
+        ([source, out, "--words", "4", "--exact", "--model", toy_folder], "target was 3 and is 4"),
     ):
         assert command(monkeypatch, *wrong) == 2
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_ctrl_c_says_how_far_it_is_and_how_to_go_on(
+    tmp_path: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, restart: bool
+) -> None:
+    source, out = make(tmp_path / "in.jsonl", [GOOD, "{", GOOD, GOOD]), tmp_path / "out.jsonl"
+    options = [source, out, "--model", toy_folder, "--budget", 1]
+    calls: list[int] = []
+
+    def stop(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return here(*args)
+
+    here = batch._here
+    monkeypatch.setattr(batch, "_here", stop)
+    assert command(monkeypatch, *options, *(["--restart"] if restart else [])) == 130
+    again = "Without --restart, the" if restart else "The"
+    assert f"Stopped: 2 of 4 rows are done. {again} same command goes on.\n" in capsys.readouterr().err
+    assert command(monkeypatch, *options) == 1
+    said = capsys.readouterr().err
+    assert "out.jsonl: 3 texts, 1 of them before." in said
+    assert "1 row could not be used" in said

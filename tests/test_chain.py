@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from matplotlib.image import imread
 from transformers import BertConfig, BertModel
 from typer.testing import CliRunner
 
-from browser import open_browser, open_page
+from browser import open_page
 from impatience import cli, cli_compare, toy
 from impatience.methods import METHODS
 from impatience.metrics import METRICS
@@ -171,12 +170,6 @@ def test_every_metric_scores_what_was_written(folder: Path, reports: list[Path])
 
 
 # Compare and plot
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as found:
-        yield found
 
 
 TABLES = """Object.fromEntries([...document.querySelectorAll("table")].map(table => [table.id,

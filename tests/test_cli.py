@@ -142,7 +142,7 @@ def test_write_reads_standard_input_and_can_be_quiet(
         (["data", "stats", "toy", "--model", "./nowhere"], "nowhere"),
         (
             ["data", "stats", "toy", "--model", "nobody/nothing"],
-            "The tokenizer of 'nobody/nothing' could not be loaded",
+            "There is no folder 'nobody/nothing'",
         ),
         (["data", "build", "sitldr", ".", "out"], "Did you mean 'scitldr'"),
         (["data", "build", "scitldr", ".", "out"], "is not a checkout of"),

@@ -97,12 +97,24 @@ def test_texts_are_read(name: str, content: bytes, text: str, tmp_path: Path) ->
         ("locked.pdf", locked(pdf("text"), "sesame"), "locked with a password"),
         ("wound.pdf", pdf("text").replace(b"/Count 1", b"/Count x").replace(b"[4 0 R]", b"<44>"), "PDF"),
         ("scan.pdf", pdf(pages=3), "3 pages and no text"),
+        ("page.pdf", pdf(pages=1), "1 page and no text"),
     ],
 )
 def test_what_holds_no_text_is_named(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(SourceError, match=message):
         documents.read(str(tmp_path / name))
+
+
+def test_standard_input_is_called_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for content, message in (
+        (b"\n", "standard input is empty: there is no text in it. Name a file, or pipe a text into the command."),
+        (b"caf\xe9", "standard input is not a text file in UTF-8"),
+        (b"%PDF-nonsense", "standard input cannot be read as a PDF"),
+    ):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        with pytest.raises(SourceError, match=f"^{message}"):
+            documents.read("-")
 
 
 def test_an_encryption_that_needs_another_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

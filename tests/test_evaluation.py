@@ -480,7 +480,7 @@ def test_a_model_is_called_after_its_folder(trained: Path, monkeypatch: pytest.M
 
 
 def test_a_model_that_is_nowhere_says_so() -> None:
-    with pytest.raises(ModelFilesError, match="The model 'nobody/nothing' could not be loaded"):
+    with pytest.raises(ModelFilesError, match="There is no folder 'nobody/nothing'"):
         load_subject("nobody/nothing", quiet=True)
 
 

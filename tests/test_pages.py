@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from browser import chromium, open_browser, open_page
+from browser import chromium, open_page
 from impatience.alignment import Evaluated, load
 from impatience.comparison import compare
 from impatience.pages import choose, page
@@ -115,12 +115,6 @@ def test_names_are_cut_off_in_the_title_alone(evaluated: tuple[Evaluated, ...]) 
     shown = page(compare(many), many)
     assert "<title>Comparison of model 0, model 1, model 2 and 9 more</title>" in shown
     assert "model 11" in shown
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as found:
-        yield found
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 import ray_worker
-from impatience import attach, batch, cli, evaluation, toy
+from impatience import batch, cli, evaluation, toy
 from impatience.engines import ENGINES, Job, choose, in_order
 from impatience.engines.ray import Ray, _Parcel, _Worker, once, shares
 from impatience.errors import ModelFilesError, OptionError, RunError, UnknownNameError
@@ -61,14 +61,6 @@ def cluster() -> Iterator[None]:
             nodes.shutdown()
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("toy")
-    base, tokenizer = toy.build("toy-llama")
-    attach(base, "pre", tokenizer=tokenizer).save_pretrained(folder)
-    return folder
-
-
 def lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
@@ -96,7 +88,7 @@ def test_work_is_done_on_both_nodes() -> None:
 
 @pytest.mark.usefixtures("cluster")
 def test_a_batch_is_killed_goes_on_and_loses_a_worker(
-    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance, source, out = random.Random(3), tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     rows = [
@@ -105,7 +97,7 @@ def test_a_batch_is_killed_goes_on_and_loses_a_worker(
     ]
     bad = [{"id": f"bad {n}", "text": ""} for n in range(5)]
     source.write_text("".join(json.dumps(row) + "\n" for row in chance.sample([*rows, *bad], 205)))
-    options = ["--model", str(model), "--engine", "ray", "--workers", "1", "--budget", "60", "--words", "3", "-q"]
+    options = ["--model", str(toy_folder), "--engine", "ray", "--workers", "1", "--budget", "60", "--words", "3", "-q"]
     child = subprocess.Popen([sys.executable, "-m", "impatience.cli", "batch", str(source), str(out), *options])
     while child.poll() is None and not (out.exists() and out.stat().st_size):
         time.sleep(0.001)
@@ -115,7 +107,9 @@ def test_a_batch_is_killed_goes_on_and_loses_a_worker(
     grave, there = tmp_path / "grave", batch._there
     monkeypatch.setattr(batch, "_there", partial(ray_worker.mortal, grave, there))
     defaults, seen = batch.Defaults(target=3), []
-    job = partial(batch.write, load(model, quiet=True), source, defaults=defaults, model=str(model), budget=60)
+    job = partial(
+        batch.write, load(toy_folder, quiet=True), source, defaults=defaults, model=str(toy_folder), budget=60
+    )
     tally = job(out=out, engine=Ray(2), tell=seen.append)
     assert grave.is_dir(), "a worker was killed"
     assert 0 < tally.found < 200
@@ -129,9 +123,9 @@ def test_a_batch_is_killed_goes_on_and_loses_a_worker(
 
 @pytest.mark.usefixtures("cluster")
 def test_an_evaluation_comes_to_the_same_report(
-    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    tmp_path: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    asked = ["evaluate", model, "--data", "toy", "--limit", 40, "--strategy", "best_of_n", "--batch-size", 4]
+    asked = ["evaluate", toy_folder, "--data", "toy", "--limit", 40, "--strategy", "best_of_n", "--batch-size", 4]
     for engine in ("local", "ray"):
         assert command(monkeypatch, *asked, "--out", tmp_path / engine, "--engine", engine) == 0, (
             capsys.readouterr().err
@@ -241,10 +235,10 @@ def test_a_cluster_of_its_own_listens_on_loopback_alone(tmp_path: Path) -> None:
     assert {ip_address(address) for address in heard["listening"]} <= {ip_address("127.0.0.1"), ip_address("::1")}
 
 
-def test_another_model_of_the_same_name_is_refused(model: Path) -> None:
+def test_another_model_of_the_same_name_is_refused(toy_folder: Path) -> None:
     prompt = {"template": "summarize", "prefix": "", "max_source_tokens": 64}
     with pytest.raises(ModelFilesError, match="has other weights"):
-        evaluation._there(str(model), prompt, {}, "another", STRATEGIES["natural"](), 0)
+        evaluation._there(str(toy_folder), prompt, {}, "another", STRATEGIES["natural"](), 0)
 
 
 GUIDE = (Path(__file__).parents[1] / "docs" / "scale.md").read_text(encoding="utf-8")

@@ -112,16 +112,16 @@ WRONG: list[tuple[Any, str, str]] = [
     (b"[" * 100_000, "", ""),
     (b'{"text": 1' + b"0" * 5000 + b"}", "", ""),
     ([], "", "dictionary"),
-    ({"text": NOTE}, "target", "Field required"),
+    ({"text": NOTE}, "target", "target: it is missing. Give one of words, characters"),
     ({"target": {"words": 4}}, "text", "Field required"),
     ({"text": "", "target": {"words": 4}}, "text", "at least 1 character"),
     ({"text": " \n", "target": {"words": 4}}, "text", "empty"),
     ({"text": 5, "target": {"words": 4}}, "text", "valid string"),
     (b'{"text": "half \\ud83d", "target": {"words": 4}}', "text", "unicode"),
     ({"text": NOTE, "target": {}}, "target", "no unit"),
-    ({"text": NOTE, "target": 4}, "target", ""),
+    ({"text": NOTE, "target": 4}, "target", "target: it is no object. Give one of words, characters"),
     ({"text": NOTE, "target": {"words": 4, "tokens": 4}}, "target", "words and tokens"),
-    ({"text": NOTE, "target": {"pages": 4}}, "target.pages", "not permitted"),
+    ({"text": NOTE, "target": {"pages": 4}}, "target.pages", "there is no such unit. Give one of words, characters"),
     ({"text": NOTE, "target": {"words": 0}}, "target.words", "greater than or equal to 1"),
     ({"text": NOTE, "target": {"words": "4"}}, "target.words", "valid integer"),
     ({"text": NOTE, "target": {"words": True}}, "target.words", "valid integer"),
@@ -131,6 +131,7 @@ WRONG: list[tuple[Any, str, str]] = [
     ({"text": NOTE, "target": {"words": 4}, "task": "sing"}, "task", "'summarize'"),
     ({"text": NOTE, "target": {"words": 4}, "stream": "yes"}, "stream", "valid boolean"),
     ({"text": NOTE, "target": {"words": 4}, "lenght": 3}, "lenght", "not permitted"),
+    ({"text": NOTE, "target": {"words": 4}, "targets": 3}, "targets", "not permitted"),
     (b'{"text": "a", "target": {"words": 4}, "\\ud83d": 3}', "", ""),
 ]
 
@@ -159,7 +160,10 @@ def test_other_paths_methods_and_kinds_of_content_are_refused(client: Client) ->
     assert (refused.status, refused.headers["allow"]) == (405, "POST")
     assert refused.error["message"] == "Method Not Allowed."
     body = {"text": NOTE, "target": {"words": 3}}
-    assert client("/v1/write", body, Content_Type="text/plain").status == 400, "a form of another site may send this"
+    for kind, said in (("text/plain", "Its content type is 'text/plain'"), ("", "It has no content type")):
+        refused = client("/v1/write", body, Content_Type=kind)  # a form of another site may send this
+        assert refused.status == 400
+        assert f"{said}: send the header Content-Type: application/json." in refused.error["message"]
 
 
 # Together
@@ -405,7 +409,12 @@ def test_no_text_is_logged_unless_asked(writer: Writer, caplog: Any, asked: bool
         written = client.write("A secret about the ferry.", words=5).json["text"]
         client("/v1/write", {"text": "A secret about the ferry.", "target": {"words": "A secret"}})
         client("/v1/secret?text=secret")
+        client("/static/app.js?text=secret")
+        client("/static/secret/../app.css")
     assert "5 of 5 words" in caplog.text
     assert "POST /v1/write 400" in caplog.text
+    assert "GET /static/app.js 200" in caplog.text
+    assert "GET /static/ 200" in caplog.text
+    assert "/secret" not in caplog.text
     assert ("A secret about the ferry." in caplog.text) is asked
     assert (repr(written) in caplog.text) is asked

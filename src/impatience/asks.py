@@ -10,6 +10,7 @@ from impatience.generation import Landed
 from impatience.landing import Landing
 from impatience.lengths import Unit, measure
 from impatience.registry import nearest
+from impatience.scripts import unspaced
 
 MOST = 10_000_000
 """The most that can be asked for, in any unit."""
@@ -77,7 +78,7 @@ class Result:
         eos_probability: What the model itself gave EOS where the text stops; 0 if it did not end.
         id: That of the ask.
         parts: In how many parts the source was read; more than 1 if it was longer than the model reads at once.
-        note: What was done with such a source, in words.
+        note: What was done with such a source, in words, and what to know of how the text was counted.
         taken_back: How many characters at the end of the streamed pieces are not in the text: the landing left them
             out, or a later token changed how they are written.
         tokens: How many tokens the text has, whatever the unit.
@@ -122,6 +123,12 @@ class Piece:
 
 def ratio_target(text: str, ratio: float) -> tuple[int, Unit]:
     """Return a share of a text's length: in words, or in characters where words are not set apart by spaces."""
-    words, characters = measure(text, Unit.WORDS), measure(text, Unit.CHARACTERS)
-    unit = Unit.WORDS if characters <= 20 * words else Unit.CHARACTERS
-    return max(1, round(ratio * (words if unit is Unit.WORDS else characters))), unit
+    unit = Unit.CHARACTERS if unspaced(text) else Unit.WORDS
+    return max(1, round(ratio * measure(text, unit))), unit
+
+
+def remark(text: str, unit: Unit) -> str:
+    """Return what a reader should know of how a text was counted; mostly nothing."""
+    if unit is Unit.WORDS and unspaced(text):
+        return "This text sets no spaces between its words, so they cannot be counted: ask for characters instead."
+    return ""

@@ -164,7 +164,8 @@ def _refuses(writer: Writer, ask: Ask) -> str:
 
 def _row(result: Result) -> dict[str, Any]:
     row = {**vars(result)}
-    for name in ("taken_back", "tokens", *(("parts", "note") if result.parts == 1 else ())):
+    usual = {"parts": 1, "note": ""}
+    for name in ("taken_back", "tokens", *(name for name in usual if row[name] == usual[name])):
         del row[name]
     return {"id": row.pop("id"), **row}
 
@@ -182,7 +183,7 @@ def _rows(source: Path, defaults: Defaults) -> Iterator[tuple[int, Ask | _Bad]]:
     number = 0
     seen: dict[str, int] = {}
     malformed: list[DataError] = []
-    for where, row in read_rows(source, malformed.append):
+    for where, row in read_rows(source, malformed.append, like='{"text": …, "words": 40}'):
         while malformed:
             number += 1
             yield number, _Bad(None, str(malformed.pop(0)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -109,7 +109,7 @@ def batch(
 ) -> None:
     """Write a text for each row of a file; killed, the same command goes on.
 
-    Exit codes: 0 every row has its text, 1 some are in OUT.rejects.jsonl, 2 the job could not be done.
+    Exit codes: 0 every row has its text, 1 some are in OUT.rejects.jsonl, 2 the job could not be done, 130 Ctrl-C.
     """
     given = (words, chars, sentences, tokens, ratio)
     lengths = _lengths(*given) if any(value is not None for value in given) else [(None, None)]
@@ -122,6 +122,7 @@ def batch(
     if not source.is_file():
         raise SourceError(f"There is no file {str(source)!r}. Name a JSONL or CSV file.")
     from impatience import batch as jobs
+    from impatience.bars import Bar
     from impatience.data import TASKS, read_rows
     from impatience.landing import Landing
     from impatience.lengths import Unit
@@ -141,26 +142,30 @@ def batch(
     rows = sum(1 for _ in read_rows(source, malformed.append)) + len(malformed)
     with _still(quiet):
         writer = load(model, quiet=quiet)
-        with _progress(rows, quiet) as tell:
-            tally = jobs.write(
-                writer,
-                source,
-                out,
-                defaults,
-                model=model or DEFAULT_MODEL,
-                restart=restart,
-                budget=budget,
-                engine=where,
-                tell=tell,
-            )
+        bar = Bar(rows, quiet=quiet)
+        try:
+            with bar:
+                tally = jobs.write(
+                    writer,
+                    source,
+                    out,
+                    defaults,
+                    model=model or DEFAULT_MODEL,
+                    restart=restart,
+                    budget=budget,
+                    engine=where,
+                    tell=bar.tell,
+                )
+        except KeyboardInterrupt:
+            again = "Without --restart, the" if restart else "The"
+            typer.echo(f"Stopped: {bar.done:,} of {rows:,} rows are done. {again} same command goes on.", err=True)
+            raise typer.Exit(130) from None
     if not quiet:
         before = f", {tally.found:,} of them before" if tally.found else ""
-        typer.echo(f"{out}: {tally.written:,} texts{before}.", err=True)
+        typer.echo(f"{out}: {_counted(tally.written, 'texts')}{before}.", err=True)
     if tally.rejected:
-        typer.echo(
-            f"{tally.rejected:,} rows could not be used; {out.name.removesuffix('.jsonl')}.rejects.jsonl says why.",
-            err=True,
-        )
+        rejects = f"{out.name.removesuffix('.jsonl')}.rejects.jsonl"
+        typer.echo(f"{_counted(tally.rejected, 'rows')} could not be used; {rejects} says why.", err=True)
         raise typer.Exit(1)
 
 
@@ -258,10 +263,14 @@ def _report(result: Result) -> dict[str, Any]:
 
 
 def _status(result: Result) -> str:
-    unit = result.unit if result.length != 1 else result.unit[:-1]
     note = f"\n{result.note}" if result.note else ""
     advice = " Use --exact or --at-most to hold it to the length." if result.length > result.target else ""
-    return f"\n{result.length} {unit} of {result.target} asked for. {_LANDED[result.landed]}{advice}{note}"
+    written = f"{_counted(result.length, result.unit)} of {result.target:,} asked for."
+    return f"\n{written} {_LANDED[result.landed]}{advice}{note}"
+
+
+def _counted(number: int, things: str) -> str:
+    return f"{number:,} {things if number != 1 else things.removesuffix('s')}"
 
 
 @contextmanager
@@ -276,30 +285,3 @@ def _still(quiet: bool) -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         log.setLevel(before)
-
-
-@contextmanager
-def _progress(rows: int, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Show on a terminal how many rows are done, how fast, and how long it will take."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("writing"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-        console=console,
-        disable=quiet or not console.is_terminal,
-    )
-    task = bar.add_task("", total=rows, rate="")
-
-    def tell(done: int) -> None:
-        bar.update(task, advance=done)
-        if speed := bar.tasks[0].speed:
-            bar.update(task, rate=f"{speed:.1f} rows/s")
-
-    with bar:
-        yield tell

@@ -28,6 +28,7 @@ def read(name: str) -> str:
         SourceError: If there is no such file, or no text in it.
         OptionError: If reading it needs a package that is not installed.
     """
+    what = "standard input" if name == "-" else repr(name)
     try:
         content = _stdin() if name == "-" else Path(name).expanduser().read_bytes()
     except FileNotFoundError:
@@ -35,15 +36,16 @@ def read(name: str) -> str:
     except IsADirectoryError:
         raise SourceError(f"{name!r} is a folder. Name the files in it, e.g. {name.rstrip('/')}/*.txt.") from None
     except OSError as error:
-        raise SourceError(f"{name!r} cannot be read: {error.strerror}.") from None
+        raise SourceError(f"{what} cannot be read: {error.strerror}.") from None
     if content.startswith(b"%PDF-") or name.lower().endswith(".pdf"):
-        text = _pdf(content, name)
+        text = _pdf(content, what)
     elif name.lower().endswith((".html", ".htm")):
-        text = _html(content, name)
+        text = _html(content, what)
     else:
-        text = _plain(content, name)
+        text = _plain(content, what)
     if not text.strip():
-        raise SourceError(f"{name!r} is empty: there is no text in it.")
+        advice = " Name a file, or pipe a text into the command." if name == "-" else ""
+        raise SourceError(f"{what} is empty: there is no text in it.{advice}")
     return text
 
 
@@ -54,23 +56,23 @@ def _stdin() -> bytes:
     return sys.stdin.read().encode()
 
 
-def _plain(content: bytes, name: str) -> str:
+def _plain(content: bytes, what: str) -> str:
     """Decode a text in UTF-8, or in UTF-16 if it says so."""
     encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         text = content.decode(encoding)
     except UnicodeDecodeError as error:
         raise SourceError(
-            f"{name!r} is not a text file in UTF-8 (byte {error.start + 1:,} cannot be read). Save it as UTF-8, e.g. "
+            f"{what} is not a text file in UTF-8 (byte {error.start + 1:,} cannot be read). Save it as UTF-8, e.g. "
             f"iconv -f latin1 -t utf-8; of a document, save the text first."
         ) from None
     if "\0" in text:
-        raise SourceError(f"{name!r} is not a text file: it has bytes of value 0. Save its text first.")
+        raise SourceError(f"{what} is not a text file: it has bytes of value 0. Save its text first.")
     return text
 
 
-def _html(content: bytes, name: str) -> str:
-    require("bs4", f"Reading {name!r}", "write")
+def _html(content: bytes, what: str) -> str:
+    require("bs4", f"Reading {what}", "write")
     from bs4 import BeautifulSoup
 
     with warnings.catch_warnings():
@@ -87,8 +89,8 @@ def _html(content: bytes, name: str) -> str:
     return "\n\n".join(filter(None, (" ".join(paragraph.split()) for paragraph in paragraphs)))
 
 
-def _pdf(content: bytes, name: str) -> str:
-    require("pypdf", f"Reading {name!r}", "write")
+def _pdf(content: bytes, what: str) -> str:
+    require("pypdf", f"Reading {what}", "write")
     from pypdf import PdfReader
     from pypdf.errors import DependencyError
 
@@ -96,18 +98,18 @@ def _pdf(content: bytes, name: str) -> str:
     try:
         reader = PdfReader(io.BytesIO(content))
         if reader.is_encrypted and not reader.decrypt(""):
-            raise SourceError(f"{name!r} is locked with a password. Save a copy without one.")
+            raise SourceError(f"{what} is locked with a password. Save a copy without one.")
         pages = [page.extract_text() for page in reader.pages]
     except SourceError:
         raise
     except DependencyError as error:
-        raise SourceError(f"{name!r} is encrypted in a way that needs another package ({error}).") from error
+        raise SourceError(f"{what} is encrypted in a way that needs another package ({error}).") from error
     except Exception as error:  # a damaged file makes the reader stumble in any way
-        raise SourceError(f"{name!r} cannot be read as a PDF ({error}). Save its text first.") from error
+        raise SourceError(f"{what} cannot be read as a PDF ({error}). Save its text first.") from error
     text = "\n\n".join(page.strip() for page in pages if page.strip())
     if not text:
+        count = "1 page" if len(pages) == 1 else f"{len(pages)} pages"
         raise SourceError(
-            f"{name!r} has {len(pages)} pages and no text: they are pictures, as of a scan. Run it through text "
-            f"recognition first, e.g. ocrmypdf."
+            f"{what} has {count} and no text: a scan, perhaps. Run it through text recognition first, e.g. ocrmypdf."
         )
     return text

@@ -10,8 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
+from impatience.bars import Bar
 from impatience.data import Encoder, Spec, checksum, load
 from impatience.engines import Engine, Job, in_order
 from impatience.engines import choose as choose_engine
@@ -286,12 +286,14 @@ def _write(
     """Write the texts that are not there yet, and keep them in the order of the plan."""
     done = predictions.recover([[request.key for request in batch] for batch in plan])
     missing = range(done, len(plan))
-    with _progress(plan, done, quiet) as tell:
+    errors: list[int] = []
+    with Bar(sum(map(len, plan)), sum(map(len, plan[:done])), quiet=quiet) as bar:
         for number, written in zip(
             missing, in_order(engine.run(job, ((number, plan[number]) for number in missing))), strict=True
         ):
             predictions.append(number, written)
-            tell(written)
+            errors.extend(abs(one.length - one.target) for one in written)
+            bar.tell(len(written), f"MAE {sum(errors) / len(errors):.2f}")
 
 
 def _batch(pen: Pen, strategy: Strategy, seed: int, batch: _Numbered) -> list[Prediction]:
@@ -336,35 +338,3 @@ def _prediction(pen: Pen, request: Request, draft: Draft) -> Prediction:
         draft.eos_probability,
         draft.tokens_spent,
     )
-
-
-@contextmanager
-def _progress(
-    plan: list[tuple[Request, ...]], done: int, quiet: bool
-) -> Iterator[Callable[[Sequence[Prediction]], None]]:
-    """Show on a terminal how far it is, how fast, how long it will take, and the error so far."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("writing"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[error]}"),
-        console=console,
-        disable=quiet or not console.is_terminal,
-    )
-    task = bar.add_task("", total=sum(map(len, plan)), completed=sum(map(len, plan[:done])), rate="", error="")
-    errors: list[int] = []
-
-    def tell(written: Sequence[Prediction]) -> None:
-        errors.extend(abs(one.length - one.target) for one in written)
-        bar.update(task, advance=len(written), error=f"MAE {sum(errors) / len(errors):.2f}")
-        if speed := bar.tasks[0].speed:
-            bar.update(task, rate=f"{speed:.1f}/s")
-
-    with bar:
-        yield tell

@@ -70,7 +70,7 @@ class Feed:
         if self.gone.is_set():
             self.deliver(Gone())
             return
-        result = replace(result, parts=self.parts, note=self.note)
+        result = replace(result, parts=self.parts, note=f"{self.note} {result.note}".strip())
         if result.text.startswith(self.shown):
             if self.pieces and (rest := result.text[len(self.shown) :]):
                 self.deliver(Piece(rest, result.length, result.target, result.unit))

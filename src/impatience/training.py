@@ -206,6 +206,7 @@ def training_arguments(recipe: Recipe, folder: Path) -> TrainingArguments:
         accelerator_config={"non_blocking": cuda},  # with the next line: the processor never waits for the GPU
         logging_nan_inf_filter=False,
         logging_steps=part.log_steps,
+        logging_first_step=True,
         eval_strategy="steps",
         eval_steps=part.eval_steps,
         save_strategy="steps",

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from impatience import toy
-from impatience.asks import Ask, Piece, Result
+from impatience.asks import Ask, Piece, Result, remark
 from impatience.batching import BUDGET, Load, batches
 from impatience.data import Example
 from impatience.errors import ImpatienceError, ModelFilesError, SourceError, TargetError
@@ -27,6 +27,7 @@ from impatience.long_texts import condense, fits
 from impatience.model import LengthControlled, attach
 from impatience.prompts import Prompts
 from impatience.protocols import Request
+from impatience.scripts import whole_ending
 from impatience.sources import DEFAULT_MODEL, resolve
 from impatience.storage import PROMPT, is_length_controlled, load_base, load_prompt
 from impatience.strategies import Pen
@@ -211,25 +212,27 @@ class Writer:
         requests = [Request(ask.id, Example(ask.id, ask.text, ""), ask.target, ask.unit) for ask in asks]
         with self._lock:
             drafts = self.pen.steered(requests, asks[0].landing, inputs=self.pen.pad(rows), **options)
+        texts = [whole_ending(draft.text) for draft in drafts]
         return [
             Result(
-                draft.text,
+                text,
                 draft.length,
                 ask.target,
                 ask.unit,
                 draft.landed,
                 draft.eos_probability or 0.0,
                 id=ask.id,
+                note=remark(text, ask.unit),
                 tokens=len(draft.ids),
             )
-            for ask, draft in zip(asks, drafts, strict=True)
+            for ask, draft, text in zip(asks, drafts, texts, strict=True)
         ]
 
     def _write_long(self, ask: Ask, options: Mapping[str, Any], budget: int) -> Result:
         """Write from a source of any length."""
         condensed = condense(ask, self.prompts, partial(self.write_many, budget=budget, **options), log.info)
         (result,) = self._write([condensed.ask], [self.prompts.reads(condensed.ask)], options)
-        return replace(result, parts=condensed.parts, note=condensed.note)
+        return replace(result, parts=condensed.parts, note=f"{condensed.note} {result.note}".strip())
 
     def _stream(self, feed: Feed, options: Mapping[str, Any]) -> None:
         """Write what a stream asks for, from a source of any length."""

@@ -144,8 +144,7 @@ class Encoder:
     def _prompts(self, examples: Sequence[Example]) -> list[list[int]]:
         """Return the ids of prompts, the sources shortened until they are few enough."""
         prompts = self._render(examples)
-        over = {place: len(ids) - self.max_source_tokens for place, ids in enumerate(prompts)}
-        long = [place for place in over if over[place] > 0]
+        long = [place for place, ids in enumerate(prompts) if len(ids) > self.max_source_tokens]
         ends = dict(zip(long, self._token_ends([examples[place].source for place in long]), strict=True))
         keep = {place: len(ends[place]) for place in long}
         while long:

@@ -56,12 +56,15 @@ def file_checksum(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def read_rows(path: Path, on_bad: Callable[[DataError], None] | None = None) -> Iterator[tuple[str, Row]]:
+def read_rows(
+    path: Path, on_bad: Callable[[DataError], None] | None = None, *, like: str = '{"source": …, "target": …}'
+) -> Iterator[tuple[str, Row]]:
     """Read a file row by row.
 
     Args:
         path: Its name tells its format.
         on_bad: Called with the error of each row that is malformed, which is then left out.
+        like: What a row looks like, for messages.
 
     Yields:
         Where the row stands, for messages, and the row by column.
@@ -74,12 +77,13 @@ def read_rows(path: Path, on_bad: Callable[[DataError], None] | None = None) -> 
     with _explained(path), _opened(path, compression) as stream:
         for where, row in _READERS[form](path, stream):
             empty = False
-            if not isinstance(row, DataError):
+            if isinstance(row, dict):
                 yield where, row
-            elif on_bad is None:
-                raise row
-            else:
-                on_bad(row)
+                continue
+            bad = row if isinstance(row, DataError) else DataError(f"{where}: a row is an object, {like}.")
+            if on_bad is None:
+                raise bad
+            on_bad(bad)
     if empty:
         raise DataError(f"{path} is empty: it has no rows.")
 
@@ -125,7 +129,8 @@ def _lines(path: Path, stream: Iterable[bytes]) -> Iterator[tuple[int, str]]:
             raise DataError(f"{path}, line {number}: this is not UTF-8. Save the file as UTF-8.") from None
 
 
-Rows = Iterator[tuple[str, Row | DataError]]
+Rows = Iterator[tuple[str, object]]
+"""Where something stands, and what: a row, the error of one, or what is no row."""
 
 
 def _jsonl(path: Path, stream: Iterable[bytes]) -> Rows:
@@ -133,7 +138,7 @@ def _jsonl(path: Path, stream: Iterable[bytes]) -> Rows:
     for row, (number, raw) in enumerate(filled, 1):
         where = f"{path}, row {row} (line {number})"
         try:
-            yield where, _object(json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8")), where)
+            yield where, json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
         except UnicodeDecodeError:
             yield where, DataError(f"{path}, line {number}: this is not UTF-8. Save the file as UTF-8.")
         except json.JSONDecodeError as error:
@@ -150,12 +155,7 @@ def _json(path: Path, stream: BinaryIO) -> Rows:
     except json.JSONDecodeError as error:
         raise DataError(f"{path}, line {error.lineno}: this is not JSON: {error.msg}.") from None
     for row, item in enumerate(items, 1):
-        where = f"{path}, row {row}"
-        yield where, _object(item, where)
-
-
-def _object(item: object, where: str) -> Row | DataError:
-    return item if isinstance(item, dict) else DataError(f'{where}: a row is an object, {{"source": …, "target": …}}.')
+        yield f"{path}, row {row}", item
 
 
 def _csv(path: Path, stream: Iterable[bytes]) -> Rows:

@@ -24,7 +24,7 @@ from impatience.server.bodies import ChatBody, CompletionBody, WriteBody, WriteR
 from impatience.server.completions import Form, ask_of
 from impatience.server.gate import Gate
 from impatience.server.options import Access, Limits
-from impatience.server.refusals import ErrorReply, Refusal, refusal
+from impatience.server.refusals import ErrorReply, Refusal, misread, refusal
 from impatience.server.replies import ClientGone, EventStream, event, json_reply, while_connected
 from impatience.server.service import Job, Service
 from impatience.version import __version__
@@ -72,7 +72,8 @@ def create_app(writer: Writer, name: str, limits: Limits | None = None, access: 
         dependencies=[Security(HTTPBearer(auto_error=False))] if access.key else [],  # says so; the gate checks
     )
     app.state.service = service
-    app.add_middleware(Gate, key=access.key, body_bytes=limits.body_bytes, meters=service.meters)
+    files = [file.name for file in _PAGE.iterdir()]
+    app.add_middleware(Gate, key=access.key, body_bytes=limits.body_bytes, meters=service.meters, files=files)
     if access.origins:
         headers = ["authorization", "content-type"]
         app.add_middleware(
@@ -93,13 +94,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][1:])
-        if first["type"] == "json_invalid":
-            where = ""
-        message = str(first["msg"]).removeprefix("Value error, ")
-        found = Refusal(400, f"{where or 'The request'}: {message}.", str(first["type"]), where or None)
-        return await refused(request, found)
+        return await refused(request, misread(error.errors()[0], request.headers.get("content-type")))
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:

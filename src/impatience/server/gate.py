@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import logging
 import time
-from collections.abc import MutableMapping
+from collections.abc import Collection, MutableMapping
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -44,10 +44,11 @@ class Gate:
             this machine by a name of its own: a page on the web could have its own name lead here.
         body_bytes: The most bytes of a request.
         meters: Counts the replies.
+        files: The names of the page's files.
     """
 
-    def __init__(self, app: ASGIApp, key: str | None, body_bytes: int, meters: Meters) -> None:
-        self.app, self.body_bytes, self.meters = app, body_bytes, meters
+    def __init__(self, app: ASGIApp, key: str | None, body_bytes: int, meters: Meters, files: Collection[str]) -> None:
+        self.app, self.body_bytes, self.meters, self.files = app, body_bytes, meters, files
         self._key = None if key is None else hashlib.sha256(key.encode()).digest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,7 +80,9 @@ class Gate:
         finally:
             seconds, route = time.perf_counter() - begun, self._route(scope)
             self.meters.request(route, status, seconds)
-            log.info("%s %s %d, %.3f s", scope["method"], route, status, seconds)
+            file = scope["path"].removeprefix(_PAGE) if route == _PAGE else ""
+            shown = f"{route}{file}" if file in self.files else route
+            log.info("%s %s %d, %.3f s", scope["method"], shown, status, seconds)
 
     def _route(self, scope: MutableMapping[str, Any]) -> str:
         """Return the path if it is one of ours: any other is somebody's text, and there is no end of them."""

