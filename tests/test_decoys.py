@@ -11,7 +11,7 @@ import torch
 
 from impatience import LengthControlled, toy
 from impatience.data import Encoder, Example
-from impatience.decoys import Decoys
+from impatience.decoys import LATE, Decoys
 from impatience.errors import OptionError
 from impatience.lengths import Unit, Vocabulary, measure
 from impatience.recipes import load_recipe
@@ -24,9 +24,11 @@ EOS, START = 1, 2
 PLAIN = Vocabulary(100, [EOS, START])
 
 
-def decoys(share: float = 0.9, cuts: float = 0.5, reach: float = 4.0, seed: int = 0, **changes: Any) -> Decoys:
+def decoys(
+    share: float = 0.9, cuts: float = 0.5, reach: float = 4.0, late: float = 0.0, seed: int = 0, **changes: Any
+) -> Decoys:
     settings: Any = {"units": [Unit.TOKENS], "vocabulary": PLAIN, "eos": [EOS], "encoder_decoder": False, **changes}
-    return Decoys(share, cuts, reach, seed=seed, **settings)
+    return Decoys(share, cuts, late, reach, seed=seed, **settings)
 
 
 def row(name: str, prompt: list[int], text: list[int]) -> dict[str, Any]:
@@ -36,22 +38,26 @@ def row(name: str, prompt: list[int], text: list[int]) -> dict[str, Any]:
 
 def test_a_decoy_is_cut_or_left_open_where_it_is_asked_to_end() -> None:
     long = row("a", [7, 8], [10, 11, 12, 13])
-    cut = decoys()._ask(long, [0, 0, 1, 2, 3, 4, 4], 4, 2)
+    cut = decoys()._cut(long, [0, 0, 1, 2, 3, 4, 4], 2)
     assert cut["input_ids"] == [7, 8, 10, 11, EOS]
     assert cut["labels"] == [-100, -100, 10, 11, EOS]
     assert cut["learnt"] == [-100, -100, -100, -100, EOS]
     assert (cut["asked"], cut["open"]) == (2, False)
     short = row("b", [9], [20, 21])
-    longer = decoys()._ask(short, [0, 1, 2, 2], 2, 4)
+    longer = decoys()._open(short, 4)
     assert (longer["input_ids"], longer["labels"]) == (short["input_ids"], short["labels"])
     assert (longer["learnt"], longer["asked"], longer["open"]) == ([-100, -100, -100, EOS], 4, True)
-    own = decoys()._ask(short, [0, 1, 2, 2], 2, 2)
+    own = decoys()._cut(short, [0, 1, 2, 2], 2)
     assert (own["learnt"], own["open"]) == (short["labels"], False)
+    late = decoys()._late(long, [0, 0, 1, 2, 3, 4, 4], 4, 2)
+    assert late["input_ids"] == [7, 8, 10, 11, 12, EOS]
+    assert late["learnt"] == [-100, -100, -100, 11, 12, EOS]
+    assert (late["asked"], late["open"]) == (1, False)
 
 
 def test_the_source_of_an_encoder_decoder_and_its_special_tokens_stay() -> None:
     text = {"id": "a", "input_ids": [7, 8, EOS], "labels": [START, 10, 11, 12, EOS], "target_tokens": 3}
-    made = decoys(encoder_decoder=True)._ask(text, [0, 1, 2, 3, 3], 3, 1)
+    made = decoys(encoder_decoder=True)._cut(text, [0, 1, 2, 3, 3], 1)
     assert made["input_ids"] == [7, 8, EOS]
     assert made["labels"] == [START, 10, EOS]
     assert made["learnt"] == [-100, -100, EOS]
@@ -98,6 +104,24 @@ def test_other_units_are_counted_on_the_text_and_cut_between_words(unit: Unit) -
             assert vocabulary.count([*one["labels"][:-1], rest], unit) == goal + 1
 
 
+@pytest.mark.parametrize("unit", [Unit.TOKENS, Unit.WORDS, Unit.CHARACTERS])
+def test_a_late_text_finishes_a_sentence_a_little_after_its_target(unit: Unit) -> None:
+    tokenizer = byte_level_tokenizer()
+    vocabulary = Vocabulary(len(tokenizer), (), tokenizer)
+    encoder = Encoder(tokenizer, False, "summarize", 64)
+    rows = [encoder(Example(str(n), "a source", " ".join(CORPUS[n : n + 1 + n % 3]))) for n in range(20)]
+    settings: Any = {"units": [unit], "vocabulary": vocabulary, "eos": [tokenizer.eos_token_id]}
+    made = [
+        row for row in decoys(0.99, 0.0, late=1.0, **settings)(rows) if -100 in row["learnt"][len(row["labels"]) // 2 :]
+    ]
+    assert len(made) > 10
+    for one in made:
+        text = [label for label in one["labels"] if label != -100]
+        assert tokenizer.decode(text[:-1])[-1] in ".?!”…"
+        assert 0 < unit.tokens * vocabulary.count(text[:-1], unit) - one["asked"] <= LATE + 1
+        assert one["learnt"][-1] == tokenizer.eos_token_id
+
+
 @pytest.mark.parametrize("unit", list(Unit))
 @pytest.mark.parametrize("encoder_decoder", [True, False])
 def test_progress_is_what_the_decoder_would_count_itself(unit: Unit, encoder_decoder: bool) -> None:
@@ -133,6 +157,7 @@ def test_where_the_end_is_open_what_counts_is_that_eos_is_not_given() -> None:
         {"train.decoys": "-0.1"},
         {"train.decoys": "1"},
         {"train.decoys_cuts": "1.5"},
+        {"train.decoys_cuts": "0.5", "train.decoys_late": "0.6"},
         {"train.decoys_reach": "0.5"},
         {"train.units": "[]"},
     ],

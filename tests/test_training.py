@@ -336,6 +336,20 @@ def test_landing_weight_weighs_the_last_tokens_before_the_end() -> None:
     assert torch.allclose(heavy, plain + 2 * (chances[0, 3:19].sum() + chances[1, :4].sum()))
 
 
+def test_a_training_starts_from_the_weights_of_another(tmp_path: Path) -> None:
+    adapted = {"model__method": "glide", "model__options": "{layers: all}", "model__lora": "{rank: 4, alpha: 8}"}
+    first = train(toy(**adapted), tmp_path / "first") / "model"
+    model, _ = build_model(toy(**adapted, model__start=first))
+    saved = {**load_file(first / "impatience.safetensors"), **load_file(first / "adapter_model.safetensors")}
+    held = {name.replace(".default", ""): tensor for name, tensor in model.base_model.named_parameters()}
+    held |= model.steering.state_dict()
+    assert saved.keys() <= held.keys()
+    assert all(torch.equal(tensor, held[name]) for name, tensor in saved.items())
+    other = {**adapted, "model__lora": "{rank: 2, alpha: 8}"}
+    with pytest.raises(OptionError, match=r"model\.start"):
+        build_model(toy(**other, model__start=first))
+
+
 def test_only_steps_that_are_all_alike_are_recorded() -> None:
     assert can_be_recorded(toy().train)
     for change in (

@@ -4,9 +4,11 @@ Where every target is a single sentence, EOS always follows a full stop, and a m
 whatever the signal says. A *decoy* is a row that is asked for another length, so that the two disagree:
 
     cut     asked for less than the text has: the text is cut there, and EOS is due
+    late    asked for a little less than some of its sentences have: EOS is not due before the last of them ends
     open    asked for more: EOS is not due where the text ends
 
-Only that one place counts in the loss of a decoy: language is learnt from the other rows, which all end as they should.
+Only those places count in the loss of a decoy: language is learnt from the other rows, which all end as they should.
+Cuts make a model exact, at the price of its last sentence; late ones let it finish that sentence.
 """
 
 from __future__ import annotations
@@ -16,10 +18,14 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from impatience.data import IGNORED, pad_labels
 from impatience.lengths import Unit, Vocabulary
 
 Row = dict[str, Any]
+LATE = 8
+"""The most tokens, or what they come to in other units, that a late text goes on after its target."""
 
 
 class Decoys:
@@ -27,7 +33,8 @@ class Decoys:
 
     Args:
         share: Of rows that become decoys.
-        cuts: Of decoys that are cut; the others are open.
+        cuts: Of decoys that are cut.
+        late: Of decoys that are late; the others are open.
         reach: Open ones are asked for up to so many times their length, as often for a little more as for a lot.
         units: What is counted; several take turns, batch by batch.
         seed: Of the choice.
@@ -40,6 +47,7 @@ class Decoys:
         self,
         share: float,
         cuts: float,
+        late: float,
         reach: float,
         units: Sequence[Unit],
         seed: int,
@@ -47,7 +55,8 @@ class Decoys:
         eos: Sequence[int],
         encoder_decoder: bool,
     ) -> None:
-        self.share, self.cuts, self.reach, self.units, self.seed = share, cuts, reach, list(units), seed
+        self.share, self.cuts, self.late, self.reach = share, cuts, late, reach
+        self.units, self.seed = list(units), seed
         self.vocabulary, self.eos, self.encoder_decoder = vocabulary, eos, encoder_decoder
 
     @property
@@ -66,10 +75,26 @@ class Decoys:
         unit = chance.choice(self.units)
         labels = pad_labels([row["labels"] for row in rows])
         counts = self.vocabulary.progress(labels.clamp(min=0), labels != IGNORED, unit).int().tolist()
-        own = [max(1, steps[-1]) for steps in counts]
-        goals = [self._goal(length, chance) for length in own]
+        finishes = self.late > 0 and unit is not Unit.SENTENCES
         return [
-            self._in_tokens(self._ask(*one), one[1], unit.tokens) for one in zip(rows, counts, own, goals, strict=True)
+            self._in_tokens(
+                self._ask(row, steps, self._sentence_ends(row) if finishes else [], unit.tokens, chance),
+                steps,
+                unit.tokens,
+            )
+            for row, steps in zip(rows, counts, strict=True)
+        ]
+
+    def _sentence_ends(self, row: Row) -> list[int]:
+        """Return the columns in which sentences end: a full stop or its like, then a capital letter or nothing."""
+        ends, pieces = self.vocabulary.tables(torch.device("cpu")).sentence_end, self.vocabulary.pieces
+        labels = row["labels"]
+        return [
+            column
+            for column, following in enumerate(labels[1:])
+            if labels[column] != IGNORED
+            and ends[labels[column]]
+            and (following in self.eos or pieces[following].decode("utf-8", "replace").lstrip()[:1].isupper())
         ]
 
     def _in_tokens(self, row: Row, steps: Sequence[int], factor: float) -> Row:
@@ -78,26 +103,45 @@ class Decoys:
         progress = [factor * count for count in read[: len(row["labels"])]]
         return {**row, "asked": factor * row["asked"], "progress": progress}
 
-    def _goal(self, length: int, chance: random.Random) -> int:
-        if chance.random() >= self.share:
-            return length
-        if chance.random() < self.cuts:
-            return chance.randint(1, length)
-        return length + int(math.pow(max(1.0, (self.reach - 1) * length), chance.random()))
+    def _ask(self, row: Row, steps: Sequence[int], ends: list[int], factor: float, chance: random.Random) -> Row:
+        """Choose what a row is asked for."""
+        own = max(1, steps[-1])
+        if chance.random() < self.share:
+            kind = chance.random()
+            if kind < self.cuts:
+                return self._cut(row, steps, chance.randint(1, own))
+            if kind >= self.cuts + self.late:
+                return self._open(row, own + int(math.pow(max(1.0, (self.reach - 1) * own), chance.random())))
+            if ends:
+                over = max(1, round(chance.randint(1, LATE) / factor))
+                return self._late(row, steps, chance.choice(ends), over)
+        return {**row, "asked": own, "learnt": row["labels"], "open": False}
 
-    def _ask(self, row: Row, steps: Sequence[int], own: int, goal: int) -> Row:
-        inputs, labels = row["input_ids"], row["labels"]
-        if goal < own:  # cut after the last token that still fits, for a word may have several
-            last = max((column for column in range(len(labels)) if 0 < steps[column] <= goal), default=None)
-            goal = own if last is None else steps[last]
-        if goal == own:
-            return {**row, "asked": goal, "learnt": labels, "open": False}
-        end = max(column for column, label in enumerate(labels) if label in self.eos)
-        if goal < own:
-            assert last is not None
-            labels = [*labels[: last + 1], labels[end]]
-            inputs = inputs if self.encoder_decoder else [*inputs[: last + 1], labels[-1]]
-            end = last + 1
-        learnt = [label if column == end else IGNORED for column, label in enumerate(labels)]
-        asked = {"asked": goal, "learnt": learnt, "open": goal > own}
-        return {**row, "input_ids": inputs, "labels": labels, **asked}
+    def _cut(self, row: Row, steps: Sequence[int], goal: int) -> Row:
+        """End a text after the last token that still fits, for a word may have several."""
+        last = max((column for column in range(len(row["labels"])) if 0 < steps[column] <= goal), default=None)
+        if last is None or steps[last] == steps[-1]:
+            return {**row, "asked": max(1, steps[-1]), "learnt": row["labels"], "open": False}
+        return self._ended(row, last, steps[last], last + 1)
+
+    def _late(self, row: Row, steps: Sequence[int], last: int, over: int) -> Row:
+        """End a text with a sentence that goes on after its target; what follows the target is learnt."""
+        goal = max(1, steps[last] - over)
+        return self._ended(row, last, goal, next(column for column, count in enumerate(steps) if count >= goal) + 1)
+
+    def _open(self, row: Row, goal: int) -> Row:
+        """Ask for more than a text has."""
+        end = self._end(row)
+        learnt = [label if column == end else IGNORED for column, label in enumerate(row["labels"])]
+        return {**row, "asked": goal, "learnt": learnt, "open": True}
+
+    def _ended(self, row: Row, last: int, goal: int, learnt_from: int) -> Row:
+        """Put EOS after a column, and learn from another one on."""
+        inputs, eos = row["input_ids"], row["labels"][self._end(row)]
+        labels = [*row["labels"][: last + 1], eos]
+        learnt = [label if column >= learnt_from else IGNORED for column, label in enumerate(labels)]
+        inputs = inputs if self.encoder_decoder else [*inputs[: last + 1], eos]
+        return {**row, "input_ids": inputs, "labels": labels, "asked": goal, "learnt": learnt, "open": False}
+
+    def _end(self, row: Row) -> int:
+        return max(column for column, label in enumerate(row["labels"]) if label in self.eos)

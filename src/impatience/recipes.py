@@ -44,6 +44,9 @@ class ModelPart:
     method: str = option("pre", "a name that `impatience methods` lists")
     options: Mapping[str, Any] = field(default_factory=dict, metadata={"help": "the method's options"})
     lora: LoraPart | None = option(None, "low-rank adapters; none trains all weights")
+    start: str | None = option(
+        None, "a model that was trained with the same base, method and adapters, to go on from its weights"
+    )
     no_loops: int | None = option(None, "the trained model never writes the same so many tokens in a row twice")
 
 
@@ -96,9 +99,15 @@ class TrainPart:
     )
     decoys_cuts: float = option(
         0.5,
-        "share of the decoys that are asked for less than they have, and cut there; at the end of others EOS is barred",
+        "share of the decoys that are asked for less than they have, and cut there",
     )
-    decoys_reach: float = option(4.0, "those others are asked for up to so many times what they have")
+    decoys_late: float = option(
+        0.0,
+        "share of the decoys that are asked for a little less than their last sentence needs, and finish it",
+    )
+    decoys_reach: float = option(
+        4.0, "the other decoys are asked for up to so many times what they have, and EOS is barred where they end"
+    )
     units: tuple[Literal["tokens", "words", "characters", "sentences"], ...] = option(
         ("tokens",), "what targets are counted in; several take turns, batch by batch"
     )
@@ -168,8 +177,11 @@ class Recipe:
                 raise OptionError(f"train.{name}={value}: give a number above 0.")
         if not 0 <= train.decoys < 1:
             raise OptionError(f"train.decoys={train.decoys}: give a share from 0 to below 1.")
-        if not 0 <= train.decoys_cuts <= 1:
-            raise OptionError(f"train.decoys_cuts={train.decoys_cuts}: give a share from 0 to 1.")
+        if min(train.decoys_cuts, train.decoys_late) < 0 or not train.decoys_cuts + train.decoys_late <= 1:
+            raise OptionError(
+                f"train.decoys_cuts={train.decoys_cuts}, train.decoys_late={train.decoys_late}: give shares from 0 to "
+                f"1, of at most 1 together."
+            )
         if not train.units:
             raise OptionError("train.units is empty: name at least one unit.")
         if not 1 <= train.decoys_reach < math.inf:

@@ -60,6 +60,7 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         self.decoys = Decoys(
             recipe.train.decoys,
             recipe.train.decoys_cuts,
+            recipe.train.decoys_late,
             recipe.train.decoys_reach,
             [Unit(unit) for unit in recipe.train.units],
             recipe.train.seed,

@@ -81,8 +81,7 @@ def train(recipe: Recipe, out: Path | None = None, *, resume: bool = False, data
 
 def build_model(recipe: Recipe) -> tuple[LengthControlled, Any]:
     """Load the base model, give it adapters if the recipe asks for them, and attach the method."""
-    name = recipe.model.base
-    base, tokenizer = toy.build(name) if name in toy.NAMES else load_base(resolve(name), dtype=torch.float32)
+    base, tokenizer = _plain(name := recipe.model.base)
     unsaved = base._keys_to_ignore_on_save or []
     for weight_name, weight in base.named_parameters():
         if any(
@@ -101,7 +100,27 @@ def build_model(recipe: Recipe) -> tuple[LengthControlled, Any]:
         base.name_or_path = base.config._name_or_path = name  # an adapter says whose it is, not where that lay
         config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=modules)
         base = get_peft_model(base, config)
-    return attach(base, recipe.model.method, tokenizer=tokenizer, **recipe.model.options), tokenizer
+    model = attach(base, recipe.model.method, tokenizer=tokenizer, **recipe.model.options)
+    if recipe.model.start is not None:
+        _start_from(recipe, model)
+    return model, tokenizer
+
+
+def _plain(name: str) -> tuple[Any, Any]:
+    return toy.build(name) if name in toy.NAMES else load_base(resolve(name), dtype=torch.float32)
+
+
+def _start_from(recipe: Recipe, model: LengthControlled) -> None:
+    """Give a model the weights that its recipe starts from."""
+    folder, part = resolve(str(recipe.model.start)), recipe.model
+    before = LengthControlled.from_pretrained(folder, base_model=_plain(part.base)[0] if part.lora else None)
+    try:
+        model.load_state_dict(before.state_dict())
+    except RuntimeError as error:
+        raise OptionError(
+            f"model.start: {part.start!r} has other weights than this recipe. Its base, method, options and adapters "
+            f"must be the same."
+        ) from error
 
 
 def encode(recipe: Recipe, split: str, model: LengthControlled, tokenizer: Any, data_dir: Path | None) -> list[Row]:
