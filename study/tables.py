@@ -29,6 +29,7 @@ ROWS = {
     "glide": "**glide**, layers and decoys",
     "strength-raw": "PRE, raw ξ at the input, decoys",
     "strength-matched": "PRE, matched ξ at the input, decoys",
+    "signal": "**glide**, first part of the training",
     "none": "none",
 }
 Seeds = list[EvalReport]
