@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from impatience.data import Encoder, pad_prompts
+from impatience.endings import Landed
 from impatience.errors import OptionError, SourceError
 from impatience.families import unwrap
-from impatience.generation import Call, Landed, Trace, eos_ids, step_budget, unforced
+from impatience.generation import Call, Trace, eos_ids, step_budget, unforced
 from impatience.landing import Landing
 from impatience.lengths import Target, Unit, decode, measure
 from impatience.model import LengthControlled
