@@ -57,6 +57,8 @@ data build
 datasets
 methods
 models
+bench batching
+bench decode
 bench overhead
 bench ray
 bench serve
