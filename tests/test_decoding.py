@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 import torch
 
-from impatience import attach, decoding
-from impatience.decoding import Decoder, Manner, Order, unsupported
+from impatience import attach, stepping
+from impatience.decoding import Decoder, Order, unsupported
 from impatience.generation import step_budget
 from impatience.landing import Landing
 from impatience.lengths import Target, Unit, Vocabulary
+from impatience.stepping import Manner, Stepper
 from impatience.tally import Tally
 from toys import CORPUS, EOS, TOKENIZERS, tiny_model
 
 SOURCES = (1, 5, 17, 3, 30, 2, 40)
 TARGETS = (3, 20, 8, 1, 15, 33, 6)
 KINDS = ("llama", "gpt2", "gpt_neox", "t5", "marian", "bart")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def model_of(kind: str, method: str = "pre", tokenizer: str = "byte_level", **options: Any) -> Any:
@@ -30,7 +32,7 @@ def model_of(kind: str, method: str = "pre", tokenizer: str = "byte_level", **op
     for weight in model.steering.projections.parameters():
         torch.nn.init.normal_(weight, std=0.3)
     model.taught = True
-    return model
+    return model.to(DEVICE)
 
 
 def orders_for(model: Any, unit: Unit, landing: Landing, targets: tuple[int, ...]) -> list[Order]:
@@ -45,7 +47,7 @@ def orders_for(model: Any, unit: Unit, landing: Landing, targets: tuple[int, ...
 
 
 def alone(model: Any, order: Order, manner: Manner) -> tuple[list[int], Any]:
-    ids = torch.tensor([order.ids])
+    ids = torch.tensor([order.ids], device=DEVICE)
     given: dict[str, Any] = {f"target_{manner.unit}": order.target, "attention_mask": torch.ones_like(ids)}
     out, (report,) = model.generate(
         ids, **given, landing=manner.landing, no_loops=manner.no_loops, do_sample=False, return_report=True
@@ -71,7 +73,7 @@ def check(
 @pytest.fixture(autouse=True)
 def short_strides(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache is read in small steps, so that it grows and is slid over what has ended."""
-    monkeypatch.setattr(decoding, "STRIDE", 16)
+    monkeypatch.setattr(stepping, "STRIDE", 16)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -120,10 +122,9 @@ def test_it_does_not_matter_how_many_rows_there_are_or_what_was_written_before(k
 
 def test_rows_are_filled_again_and_the_cache_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     model, steps, slides = model_of("llama"), [], []
-    monkeypatch.setattr(decoding._Batch, "_step", lambda self, column, real=decoding._Batch._step: (
-        steps.append(column), real(self, column)))  # fmt: skip
-    monkeypatch.setattr(decoding.SlotCache, "slide", lambda self, by, column, real=decoding.SlotCache.slide: (
-        slides.append(by), real(self, by, column)))  # fmt: skip
+    step, slide = Stepper.step, Stepper.slide
+    monkeypatch.setattr(Stepper, "step", lambda self, column: (steps.append(column), step(self, column)))
+    monkeypatch.setattr(Stepper, "slide", lambda self, by, column: (slides.append(by), slide(self, by, column)))
     budgets = [40, 30, 20, 10, 10, 10] * 3
     orders = [Order([5, 6, 7], budget, budget) for budget in budgets]
     found = Decoder(model).write(orders, Manner(Unit.TOKENS, Landing.NATURAL, ()), 2)

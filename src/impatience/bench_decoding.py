@@ -19,12 +19,13 @@ import torch
 from rich.table import Table
 
 from impatience.bench_shapes import Spread, build, copy_bandwidth, device_of, place, timed
-from impatience.decoding import Decoder, Manner, Order
+from impatience.decoding import Decoder, Order
 from impatience.errors import OptionError
 from impatience.landing import Landing
 from impatience.lengths import Unit
 from impatience.model import LengthControlled, attach
 from impatience.provenance import environment
+from impatience.stepping import Manner
 
 ENDLESS = Manner(Unit.TOKENS, Landing.NATURAL, ())
 """How texts are written that nothing but their budget ends."""
