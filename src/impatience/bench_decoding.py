@@ -25,6 +25,7 @@ from impatience.landing import Landing
 from impatience.lengths import Unit
 from impatience.model import LengthControlled, attach
 from impatience.provenance import environment
+from impatience.slots import token_bytes
 from impatience.stepping import Manner
 
 ENDLESS = Manner(Unit.TOKENS, Landing.NATURAL, ())
@@ -213,12 +214,8 @@ def weight_bytes(model: LengthControlled) -> int:
 
 def cache_bytes(model: LengthControlled, rows: int, prompt: int, target: int) -> int:
     """Return the bytes of keys and values that a step reads, in the mean over a text."""
-    config: Any = model.config
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or getattr(config, "d_kv", None)
     layers = len(model.family.layers_of(model.base_model))
-    token = 2 * layers * heads * int(width or config.hidden_size // config.num_attention_heads)
-    return int(rows * (prompt + (target + 1) / 2) * token * torch.finfo(model.dtype).bits // 8)
+    return round(rows * (prompt + (target + 1) / 2) * token_bytes(model.config, layers, model.dtype))
 
 
 def render(report: DecodingReport) -> Table:

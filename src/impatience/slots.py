@@ -122,6 +122,14 @@ def stacked(cache: Cache) -> Tensor:
     return torch.stack([torch.stack([layer.keys, layer.values]) for layer in cache.layers])
 
 
+def token_bytes(config: Any, layers: int, dtype: torch.dtype) -> int:
+    """Return what the keys and values of one token take, in a decoder of so many layers."""
+    heads = int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+    width = getattr(config, "head_dim", None) or getattr(config, "d_kv", None)
+    width = int(width or config.hidden_size // config.num_attention_heads)
+    return 2 * layers * heads * width * torch.finfo(dtype).bits // 8
+
+
 def grouped_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:

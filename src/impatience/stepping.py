@@ -24,12 +24,14 @@ from impatience.graphs import Replays
 from impatience.landing import Lander, Landing
 from impatience.lengths import Target, Unit
 from impatience.model import LengthControlled
-from impatience.repetition import bar
+from impatience.repetition import NoLoops, bar
 from impatience.slots import GROUPED, SlotCache, SourceCache
 from impatience.tally import WIDTH, Tally
 
 STRIDE = 256
-"""Columns of the cache are read in so many at a time: a recorded step reads as many as it was recorded with."""
+"""On a GPU the cache is read in so many columns at a time: a recorded step reads as many as it was recorded with."""
+_FINE = 32
+"""The same where nothing is recorded."""
 
 _ID, _POSITION, _BEGIN, _TARGET, _BUDGET, _COUNT, _LIVE, _TALLY = range(8)
 
@@ -43,12 +45,19 @@ class Manner:
         landing: Who decides where texts end.
         eos: The ids that end a text.
         no_loops: How many tokens in a row may not come twice; None if they may.
+        steered: Whether the model is told how long its texts must be.
     """
 
     unit: Unit
     landing: Landing
     eos: tuple[int, ...]
     no_loops: int | None = None
+    steered: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse stretches that are too short."""
+        if self.no_loops is not None:
+            NoLoops(self.no_loops)
 
 
 @dataclass(frozen=True)
@@ -186,7 +195,8 @@ class Stepper:
 
     def step(self, column: int) -> None:
         """Write one token in every row, at a column."""
-        self.cache.read = min(-(-(column + 1) // STRIDE) * STRIDE, self.size.columns)
+        stride = STRIDE if self.device.type == "cuda" else _FINE
+        self.cache.read = min(-(-(column + 1) // stride) * stride, self.size.columns)
         if self.lander is None or self.manner.unit is Unit.TOKENS:
             self.replays.step(self.cache.read, self._whole)
         else:
@@ -214,8 +224,9 @@ class Stepper:
     def _forward(self) -> None:
         """Leave the scores for the next token of every row."""
         numbers = self.numbers
-        progress = self.tally.progress(numbers[:, _TALLY:])[:, None]
-        self.steering.point(progress, numbers[:, _TARGET, None], self.manner.unit)
+        if self.manner.steered:
+            progress = self.tally.progress(numbers[:, _TALLY:])[:, None]
+            self.steering.point(progress, numbers[:, _TARGET, None], self.manner.unit)
         columns = torch.arange(self.cache.read, device=self.device)
         mask = self._additive((columns < numbers[:, _BEGIN, None]) | (columns > self.column))
         given: dict[str, Any] = {"input_ids": numbers[:, _ID, None], "attention_mask": mask}
@@ -241,16 +252,18 @@ class Stepper:
         """Write what the scores say, and take all numbers on."""
         numbers, scores = self.numbers, self.scores
         count, live = numbers[:, _COUNT], numbers[:, _LIVE]
-        self._note(self.curve, self._eos_probability(scores))
+        chance = self._eos_probability(scores)
+        self._note(self.curve, chance)
         start = self.size.steps - count
         if self.lander is not None or self.manner.no_loops is not None:
             columns = torch.arange(self.size.steps, device=self.device) - start[:, None]
             ids = self.text.gather(1, columns.clamp(min=0))  # (B, W), every text's last id in the last column
         if self.manner.no_loops is not None:
             scores = bar(ids, scores, self.manner.no_loops, start[:, None])
+            chance = self._eos_probability(scores)
         written = scores.argmax(-1)
         self._note(self.choice, written)
-        self._note(self.chance, self._eos_probability(scores))
+        self._note(self.chance, chance)
         if self.lander is not None:
             self.lander.follow(numbers[:, _TARGET], start, start + numbers[:, _BUDGET])
             written = self.lander(ids, scores).argmax(-1)
