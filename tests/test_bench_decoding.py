@@ -10,7 +10,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from impatience import attach, bench_batching, bench_decoding, bench_shapes
+from impatience import attach, bench_batching, bench_decoding, bench_shapes, bench_start
 from impatience.errors import OptionError
 
 
@@ -87,3 +87,21 @@ def test_the_shape_of_flan_t5_small() -> None:
     with torch.device("meta"):
         model = bench_shapes.untrained("flan-t5-small")
     assert sum(weight.numel() for weight in model.parameters()) == 76_961_152
+
+
+def test_a_new_process_says_where_its_time_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = bench_start._run("toy-llama", 3)
+    assert len(stages) == len(bench_start.STAGES)
+    assert all(seconds > 0 for seconds in stages)
+    monkeypatch.setattr(bench_start, "_run", lambda model, words: stages)
+    report = bench_start.start("toy-llama", 3, repeats=2)
+    assert report.first_text.median == pytest.approx(sum(stages[:-1]))
+    assert json.loads(json.dumps(report.to_dict()))["seconds"]["model"] == [stages[4]] * 2
+    assert "toy-llama" in shown(bench_start.render(report))
+
+
+def test_a_model_that_cannot_start_says_why() -> None:
+    with pytest.raises(OptionError, match="nothing could be written"):
+        bench_start._run("no such model", 3)
+    with pytest.raises(OptionError, match="at least 2 repeats"):
+        bench_start.start("toy-llama", repeats=1)

@@ -62,6 +62,7 @@ bench decode
 bench overhead
 bench ray
 bench serve
+bench start
 plot signal
 plot errors
 plot lengths

@@ -134,6 +134,23 @@ def test_rows_are_filled_again_and_the_cache_does_not_grow(monkeypatch: pytest.M
     assert max(steps) < 80
 
 
+def test_texts_can_be_read_along_and_given_up() -> None:
+    class Reader:
+        def __init__(self) -> None:
+            self.seen: dict[int, list[int]] = {}
+
+        def put(self, place: int, token: int) -> None:
+            self.seen.setdefault(place, []).append(token)
+
+        def gone(self, place: int) -> bool:
+            return place == 1 and len(self.seen[place]) == 4
+
+    reader, orders = Reader(), [Order([5, 6, 7 + n], 9, 9 + n) for n in range(5)]
+    found = Decoder(model_of("llama")).write(orders, Manner(Unit.TOKENS, Landing.NATURAL, ()), 2, reader)
+    assert [len(written.ids) for written in found] == [9, 4, 11, 12, 13]
+    assert [tuple(reader.seen[place]) for place in range(5)] == [written.ids for written in found]
+
+
 def test_nothing_is_written_where_nothing_is_asked_for() -> None:
     assert Decoder(model_of("llama")).write([], Manner(Unit.TOKENS, Landing.NATURAL, (EOS,)), 4) == []
 

@@ -150,7 +150,7 @@ def test_targets_are_converted_at_the_rate_of_the_source() -> None:
 def test_our_own_loop_and_generate_write_the_same(kind: str, landing: str, caplog: pytest.LogCaptureFixture) -> None:
     own, asked = new_pen(kind), requests(Unit.WORDS)
     for write in (own.steered, own.unsteered):
-        with caplog.at_level("INFO"):
+        with caplog.at_level("DEBUG", "impatience"):
             ours = write(asked, landing)
             assert not caplog.records
             theirs = write(asked, landing, logits_processor=[])

@@ -102,6 +102,21 @@ def training(
     _show(bench_training.render_training(report), report.to_dict() | {"data": data or "made up"}, out)
 
 
+@app.command()
+def start(
+    model: Annotated[str | None, typer.Option(help="A folder or hub name instead of the default model.")] = None,
+    words: Annotated[int, typer.Option(help="Words to ask for.")] = 40,
+    repeats: Annotated[int, typer.Option(help="New processes to time.")] = 5,
+    out: _Out = None,
+) -> None:
+    """Time a new process from its start to its first text, and say where the time goes."""
+    from impatience import bench_start
+    from impatience.sources import DEFAULT_MODEL
+
+    report = bench_start.start(model or DEFAULT_MODEL, words, repeats)
+    _show(bench_start.render(report), report.to_dict(), out)
+
+
 def _show(table: Any, report: dict[str, Any], out: Path | None) -> None:
     import json
 

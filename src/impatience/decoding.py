@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from transformers import DynamicCache, EncoderDecoderCache
@@ -100,6 +100,16 @@ def unsupported(model: LengthControlled, options: Mapping[str, Any]) -> str | No
     return f"of {', '.join(extra)}" if extra else None
 
 
+class Watch(Protocol):
+    """Someone who reads texts while they are written."""
+
+    def put(self, place: int, token: int) -> None:
+        """Take the next token of an order's text, be it EOS."""
+
+    def gone(self, place: int) -> bool:
+        """Tell whether nobody wants an order's text any more: it is then given up."""
+
+
 class Decoder:
     """Writes with one model, greedily.
 
@@ -112,13 +122,14 @@ class Decoder:
         self._inner: Any = unwrap(model.base_model)
         self._stepper: Stepper | None = None
 
-    def write(self, orders: Sequence[Order], manner: Manner, rows: int) -> list[Written]:
+    def write(self, orders: Sequence[Order], manner: Manner, rows: int, watch: Watch | None = None) -> list[Written]:
         """Write texts, so many at a time; those that come first are begun first.
 
         Args:
             orders: What to write.
             manner: How.
             rows: The most texts that are written at the same time.
+            watch: Reads along; every step then waits for the GPU.
 
         Returns:
             A text for each order, in their order.
@@ -129,7 +140,7 @@ class Decoder:
         settlement = Settlement(manner.unit, manner.landing, manner.eos, self.model.vocabulary)
         size = self._size(orders, min(rows, len(orders)))
         with torch.inference_mode(), at_work(self.model):
-            for place, track in self._run(orders, manner, size):
+            for place, track in self._run(orders, manner, size, watch):
                 order = orders[place]
                 kept, report = settlement.settle(track.ids, order.target, track.chances, track.choices)
                 found[place] = Written(tuple(track.ids), kept, report, tuple(track.curve))
@@ -155,7 +166,9 @@ class Decoder:
         last.clear()
         return last
 
-    def _run(self, orders: Sequence[Order], manner: Manner, size: Size) -> Iterator[tuple[int, Track]]:
+    def _run(
+        self, orders: Sequence[Order], manner: Manner, size: Size, watch: Watch | None
+    ) -> Iterator[tuple[int, Track]]:
         """Write texts, each row one after the other, and yield them as they end."""
         before = [self._before(order) for order in orders]
         queue = _Queue(self._inner, self.model, orders, size.rows)
@@ -163,7 +176,7 @@ class Decoder:
         column, steps = max(before), 0
         taken: dict[int, int] = {}  # by row, which order it writes
         begins: dict[int, int] = {}  # by row, its first column
-        every = PEEK if stepper.device.type == "cuda" else 1
+        every = PEEK if stepper.device.type == "cuda" and watch is None else 1
         while queue or taken:
             free = [row for row in range(size.rows) if row not in taken][: len(queue)]
             if free:
@@ -185,6 +198,11 @@ class Decoder:
                     begins = {row: begin - spare for row, begin in begins.items()}
             stepper.step(column)
             column, steps = column + 1, steps + 1
+            if watch is not None:
+                ids = stepper.last()
+                for row, place in taken.items():
+                    watch.put(place, ids[row])
+                stepper.give_up([row for row, place in taken.items() if watch.gone(place)])
             if steps % every == 0:
                 ended = [row for row, end in enumerate(stepper.ended()) if end and row in taken]
                 for row, track in zip(ended, stepper.collect(ended), strict=True):

@@ -203,6 +203,16 @@ class Stepper:
             self.replays.step(self.cache.read, self._forward)
             self._choose()
 
+    def last(self) -> list[int]:
+        """Return the id that was written last in each row."""
+        ids: list[int] = self.numbers[:, _ID].tolist()
+        return ids
+
+    def give_up(self, rows: Sequence[int]) -> None:
+        """End texts where they are."""
+        if rows:
+            self.numbers[list(rows), _LIVE] = 0
+
     def ended(self) -> list[bool]:
         """Tell of each row whether it is not, or no longer, being written."""
         return [not live for live in self.numbers[:, _LIVE].tolist()]

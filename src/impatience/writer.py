@@ -31,7 +31,7 @@ from impatience.slots import token_bytes
 from impatience.sources import DEFAULT_MODEL, resolve
 from impatience.storage import PROMPT, is_length_controlled, load_base, load_prompt
 from impatience.strategies import Pen
-from impatience.streaming import Feed, Item, feeding, stream
+from impatience.streaming import Feed, Item, Readers, feeding, stream
 
 log = logging.getLogger(__name__)
 
@@ -178,8 +178,12 @@ class Writer:
             rows: What the model reads for each, as ``check`` returns it; it must be short enough to be read at once.
             **kwargs: What else ``generate`` takes.
         """
-        options = {**kwargs, **feeding(feeds, pieces=self._in_order(kwargs))}
-        for feed, result in zip(feeds, self._write([feed.ask for feed in feeds], rows, options), strict=True):
+        asks = [feed.ask for feed in feeds]
+        if self.pen.flows(len(feeds), kwargs):
+            results = self._write(asks, rows, kwargs, len(rows), Readers(feeds))
+        else:
+            results = self._write(asks, rows, {**kwargs, **feeding(feeds, pieces=self._in_order(kwargs))})
+        for feed, result in zip(feeds, results, strict=True):
             feed.finish(result)
 
     def check(self, ask: Ask) -> list[int]:
@@ -224,14 +228,19 @@ class Writer:
         return memory_budget(inner.device, token_bytes(inner.config, layers, inner.dtype))
 
     def _write(
-        self, asks: Sequence[Ask], sources: list[list[int]], options: Mapping[str, Any], rows: int = 1
+        self,
+        asks: Sequence[Ask],
+        sources: list[list[int]],
+        options: Mapping[str, Any],
+        rows: int = 1,
+        readers: Readers | None = None,
     ) -> list[Result]:
         """Write asks of one unit and landing, whose sources the model can read, in so many rows where it may choose."""
         requests = [Request(ask.id, Example(ask.id, ask.text, ""), ask.target, ask.unit) for ask in asks]
         landing = asks[0].landing
         with self._lock:
             if self.pen.flows(len(asks), options):
-                drafts = self.pen.flow(requests, sources, landing, rows, **options)
+                drafts = self.pen.flow(requests, sources, landing, rows, readers, **options)
             else:
                 drafts = self.pen.steered(requests, landing, inputs=self.pen.pad(sources), **options)
         return [

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from impatience.data import Encoder, pad_prompts
-from impatience.decoding import Decoder, Order, Written, unsupported
+from impatience.decoding import Decoder, Order, Watch, Written, unsupported
 from impatience.endings import Landed
 from impatience.errors import OptionError, SourceError
 from impatience.families import unwrap
@@ -159,12 +159,19 @@ class Pen:
             return False
         reason = unsupported(self.model, {"do_sample": False, **self.settings, **options, "no_loops": None})
         if reason is not None and reason not in self._told:
-            log.info("Texts are written with generate, because %s.", reason)
+            own = unsupported(self.model, {"do_sample": False}) is not None
+            log.log(logging.INFO if own else logging.DEBUG, "Texts are written with generate, because %s.", reason)
             self._told.add(reason)
         return reason is None
 
     def flow(
-        self, requests: Sequence[Request], sources: list[list[int]], landing: str, rows: int, **options: Any
+        self,
+        requests: Sequence[Request],
+        sources: list[list[int]],
+        landing: str,
+        rows: int,
+        watch: Watch | None = None,
+        **options: Any,
     ) -> list[Draft]:
         """Write with the signal in so many rows, each filled again as its text ends; see ``flows``.
 
@@ -173,10 +180,11 @@ class Pen:
             sources: What the model reads for each.
             landing: Who decides where the texts end.
             rows: How many are written at the same time.
+            watch: Reads along.
             **options: What else ``generate`` takes.
         """
-        options = self.settings | options
-        return self._flow(self._target(requests), Landing.parse(landing), sources, options, rows, steered=True)
+        target, mode, options = self._target(requests), Landing.parse(landing), self.settings | options
+        return self._flow(target, mode, sources, options, rows, watch, steered=True)
 
     def inputs(self, requests: Sequence[Request]) -> dict[str, Tensor]:
         """Return what the model reads."""
@@ -245,6 +253,7 @@ class Pen:
         sources: list[list[int]],
         options: dict[str, Any],
         rows: int,
+        watch: Watch | None = None,
         *,
         steered: bool,
     ) -> list[Draft]:
@@ -256,7 +265,7 @@ class Pen:
             orders.append(Order(ids, value, budget))
         manner = Manner(target.unit, landing, tuple(self.eos), options.get("no_loops"), steered)
         self._decoder = self._decoder or Decoder(self.model)
-        return [self._draft(written) for written in self._decoder.write(orders, manner, rows)]
+        return [self._draft(written) for written in self._decoder.write(orders, manner, rows, watch)]
 
     def _unpad(self, inputs: dict[str, Tensor]) -> list[list[int]]:
         masks = inputs["attention_mask"].bool().tolist()
