@@ -13,7 +13,7 @@ from impatience.decoding import Decoder, Order, unsupported
 from impatience.generation import step_budget
 from impatience.landing import Landing
 from impatience.lengths import Target, Unit, Vocabulary
-from impatience.stepping import Manner, Stepper
+from impatience.stepping import Manner, Size, Stepper
 from impatience.tally import Tally
 from toys import CORPUS, EOS, TOKENIZERS, tiny_model
 
@@ -149,6 +149,35 @@ def test_texts_can_be_read_along_and_given_up() -> None:
     found = Decoder(model_of("llama")).write(orders, Manner(Unit.TOKENS, Landing.NATURAL, ()), 2, reader)
     assert [len(written.ids) for written in found] == [9, 4, 11, 12, 13]
     assert [tuple(reader.seen[place]) for place in range(5)] == [written.ids for written in found]
+
+
+def test_tensors_are_kept_for_the_next_call_but_not_for_ever() -> None:
+    decoder, few = Decoder(model_of("llama")), [Order([5, 6], 4, 4)] * 2
+    natural = Manner(Unit.TOKENS, Landing.NATURAL, ())
+    decoder.write(few, natural, 2)
+    first = decoder._steppers[natural]
+    decoder.write(few[:1] + few[:1] * 3, natural, 2)
+    assert decoder._steppers[natural] is first
+    decoder.write([Order([5, 6], 400, 400)] * 2, natural, 2)
+    assert decoder._steppers[natural] is not first
+    for size in range(2, 7):
+        decoder.write(few, replace(natural, no_loops=size), 2)
+    assert [manner.no_loops for manner in decoder._steppers] == [4, 5, 6]
+    small, large = Size(2, 64, 64, 0), Size(8, 64, 64, 0)
+    assert large.holds(small, 4)
+    assert not large.holds(small, 1)
+    assert not small.holds(large, 4)
+    assert not large.holds(replace(small, steps=65), 4)
+
+
+def test_a_signal_that_was_taken_off_is_gone() -> None:
+    model = model_of("llama")
+    decoder, manner = Decoder(model), Manner(Unit.TOKENS, Landing.NATURAL, (EOS,))
+    orders = orders_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)
+    steered = [written.ids for written in decoder.write(orders, manner, 3)]
+    unsteered = [written.ids for written in decoder.write(orders, replace(manner, steered=False), 3)]
+    model.detach()
+    assert [written.ids for written in decoder.write(orders, manner, 3)] == unsteered != steered
 
 
 def test_nothing_is_written_where_nothing_is_asked_for() -> None:

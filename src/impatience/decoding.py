@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -30,6 +30,10 @@ PEEK = 4
 """On a GPU it is looked up after so many steps which texts have ended: looking means waiting for it."""
 PREFILL = 16_384
 """The most tokens that are read in one pass, padding included."""
+KEPT = 3
+"""Manners of writing whose tensors, and recorded steps, are kept for the next call; the latest ones."""
+SPARE = 4
+"""On a GPU steps that were recorded with up to so many times the rows are replayed: idle rows cost little there."""
 
 _FIXED_ROPE = ("default", "linear", "llama3", "yarn")
 _HARMLESS = {
@@ -120,7 +124,7 @@ class Decoder:
     def __init__(self, model: LengthControlled) -> None:
         self.model = model
         self._inner: Any = unwrap(model.base_model)
-        self._stepper: Stepper | None = None
+        self._steppers: dict[Manner, Stepper] = {}
 
     def write(self, orders: Sequence[Order], manner: Manner, rows: int, watch: Watch | None = None) -> list[Written]:
         """Write texts, so many at a time; those that come first are begun first.
@@ -137,6 +141,7 @@ class Decoder:
         if not orders:
             return []
         found: dict[int, Written] = {}
+        manner = replace(manner, steered=manner.steered and self.model.steering.attached)
         settlement = Settlement(manner.unit, manner.landing, manner.eos, self.model.vocabulary)
         size = self._size(orders, min(rows, len(orders)))
         with torch.inference_mode(), at_work(self.model):
@@ -158,11 +163,15 @@ class Decoder:
         return 0 if self.model.family.encoder_decoder else len(order.ids) - 1
 
     def _ready(self, manner: Manner, size: Size, example: Read) -> Stepper:
-        """Return tensors that have room for all this: those of the last call, if they have."""
-        last = self._stepper
-        if last is None or last.manner != manner or last.device != self._inner.device or not last.size.holds(size):
-            self._stepper = last = None  # before the next one takes its memory
-            self._stepper = last = Stepper(self.model, manner, size, example)
+        """Return tensors that have room for all this: those of an earlier call, if they have."""
+        last = self._steppers.pop(manner, None)
+        idle = SPARE if self._inner.device.type == "cuda" else 1
+        if last is None or last.device != self._inner.device or not last.size.holds(size, idle):
+            del last  # before the next one takes its memory
+            while len(self._steppers) >= KEPT:
+                del self._steppers[next(iter(self._steppers))]
+            last = Stepper(self.model, manner, size, example)
+        self._steppers[manner] = last
         last.clear()
         return last
 

@@ -76,10 +76,11 @@ class Size:
     steps: int
     source: int
 
-    def holds(self, other: Size) -> bool:
-        """Tell whether what fits into another size fits here too, with as many rows."""
+    def holds(self, other: Size, times: int) -> bool:
+        """Tell whether what fits into another size fits here too, with at most so many times its rows."""
         room = (self.columns, self.steps, self.source), (other.columns, other.steps, other.source)
-        return self.rows == other.rows and all(mine >= its for mine, its in zip(*room, strict=True))
+        enough = all(mine >= its for mine, its in zip(*room, strict=True))
+        return enough and other.rows <= self.rows <= times * other.rows
 
 
 @dataclass(frozen=True)
