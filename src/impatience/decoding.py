@@ -188,16 +188,14 @@ class Decoder:
         every = PEEK if stepper.device.type == "cuda" and watch is None else 1
         while queue or taken:
             free = [row for row in range(size.rows) if row not in taken][: len(queue)]
-            if free:
-                for row in free:
-                    taken[row], read = queue.take()
-                    begins[row] = column - before[taken[row]]
-                    stepper.place(read, row, column)
-                texts = {row: (taken[row], orders[taken[row]]) for row in free}
-                begun = {
-                    row: (self._first(order), before[place], order.target, order.budget)
-                    for row, (place, order) in texts.items()
-                }
+            begun = {}
+            for row in free:
+                place, read = queue.take()
+                order = orders[place]
+                stepper.place(read, row, column)
+                begun[row] = (self._first(order), before[place], order.target, order.budget)
+                taken[row], begins[row] = place, column - before[place]
+            if begun:
                 stepper.begin(column, begun)
             if column % stepping.STRIDE == 0:
                 spare = min(*begins.values(), column - max((before[place] for place in queue.places), default=0))

@@ -160,8 +160,8 @@ class Stepper:
         return self._zeros(layers, two, self.size.rows, heads, columns, width, dtype=states.dtype)
 
     def clear(self) -> None:
-        """Let no row be written any more."""
-        self.numbers[:, _LIVE] = 0
+        """Let no row be written any more; each still reads something, or it would leave NaN in the cache."""
+        self.numbers.zero_()
 
     def begin(self, column: int, texts: dict[int, tuple[int, int, int, int]]) -> None:
         """Begin texts.
