@@ -34,6 +34,7 @@ def test_decoding_is_timed_against_generate_and_the_bound(shape: str) -> None:
     report = bench_decoding.decoding(shape, "pre", (3, 6), (1, 2), against=3, prompt=4, repeats=2, device="cpu")
     assert [(case.batch, case.target) for case in report.cases] == [(1, 3), (1, 6), (2, 3), (2, 6)]
     assert [case.speed_up is not None for case in report.cases] == [True, False, True, False]
+    assert [case.same for case in report.cases] == [1, None, 2, None]
     saved = json.loads(json.dumps(report.to_dict()))
     assert 0 < saved["cases"][0]["share_of_bound"] < 1
     assert set(saved["length_costs"]) == {"1", "2"}
@@ -53,7 +54,7 @@ def test_the_bytes_of_a_step_are_those_of_the_shape() -> None:
 
 
 def test_what_a_case_comes_to() -> None:
-    case = bench_decoding.Decoding(2, 10, (1.0, 1.0), (3.0, 5.0), 9.0, 300, 100, 10_000.0)
+    case = bench_decoding.Decoding(2, 10, (1.0, 1.0), (3.0, 5.0), 9.0, 300, 100, 10_000.0, None)
     assert case.step_seconds == 0.1
     assert case.bound_seconds == 0.04
     assert case.uncached_seconds == pytest.approx(0.09)
@@ -81,6 +82,8 @@ def test_what_cannot_be_timed_is_refused() -> None:
         bench_shapes.shape_config("flan-t5")
     with pytest.raises(OptionError, match="device='tpu'"):
         bench_shapes.device_of("tpu")
+    with pytest.raises(OptionError, match="dtype='int4'"):
+        bench_shapes.build("minute", 0, torch.device("cpu"), "int4")
 
 
 def test_the_shape_of_flan_t5_small() -> None:

@@ -3,7 +3,9 @@
 Both sides hold the same random weights, read the same prompts and write the same number of tokens, greedily; no text
 can end early. The plain side has no signal. Runs come in pairs, the order changing from pair to pair. What bounds a
 step is how fast memory can be read: the weights once, and of every row all keys and values before it. The bound is
-those bytes over the rate of a large copy, measured in the same run.
+those bytes over the rate of a large copy, measured in the same run. Where both are timed, texts of ours are also
+compared with those that ``generate`` writes with the signal: in float32 they must be the same, in bfloat16 sums are
+rounded differently and texts part ways.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ class Decoding:
         weight_bytes: Read at each step, whatever the batch.
         cache_bytes: Read at each step, in the mean over a text.
         bandwidth: Bytes a second that a copy reads and writes.
+        same: Texts that have the ids ``generate`` gives them; None where it was not run.
     """
 
     batch: int
@@ -55,6 +58,7 @@ class Decoding:
     weight_bytes: int
     cache_bytes: int
     bandwidth: float
+    same: int | None
 
     @property
     def step_seconds(self) -> float:
@@ -131,6 +135,7 @@ def decoding(
     repeats: int = 5,
     seed: int = 0,
     device: str | None = None,
+    dtype: str | None = None,
 ) -> DecodingReport:
     """Time our loop against ``generate``, and each step against what memory allows.
 
@@ -144,6 +149,7 @@ def decoding(
         repeats: Runs, at least 2, after one to warm up.
         seed: Of the weights and the prompts.
         device: "cpu" or "cuda"; None is the GPU if there is one.
+        dtype: "float32" or "bfloat16"; None is bfloat16 on a GPU, else float32.
     """
     if repeats < 2 or prompt < 1 or not targets or not batches or min(*targets, *batches, 1) < 1:
         raise OptionError(
@@ -151,21 +157,22 @@ def decoding(
             f"numbers of at least 1."
         )
     where = device_of(device)
-    plain = build(shape, seed, where)
+    plain = build(shape, seed, where, dtype)
     shared = {id(tensor): tensor for tensor in (*plain.parameters(), *plain.buffers())}
     model = attach(copy.deepcopy(plain, shared), method)
+    model.taught = True  # nothing that random weights say is meant, so no warning about it either
     bandwidth = copy_bandwidth(where)
     cases = []
     for batch in batches:
         ids = prompts(batch, prompt, plain.config.vocab_size, seed)
         for target in targets:
             times = _times(model, plain if target <= against else None, ids, target, repeats, where)
-            read = cache_bytes(model, batch, prompt, target)
-            cases.append(Decoding(batch, target, *times, weight_bytes(model), read, bandwidth))
-    dtype = str(plain.dtype).removeprefix("torch.")
-    return DecodingReport(
-        shape, method, prompt, dtype, tuple(cases), environment() | {"seed": seed, "device": where.type}
-    )
+            same = _same(model, ids, target) if target <= against else None
+            read = weight_bytes(model), cache_bytes(model, batch, prompt, target)
+            cases.append(Decoding(batch, target, *times, *read, bandwidth, same))
+    kind = str(plain.dtype).removeprefix("torch.")
+    about = environment() | {"seed": seed, "device": where.type}
+    return DecodingReport(shape, method, prompt, kind, tuple(cases), about)
 
 
 def _times(
@@ -191,6 +198,16 @@ def _times(
         for side in sides if pair % 2 == 0 else sides[::-1]:
             times[side].append(timed(side, device)[0])
     return tuple(times[ours]), tuple(times.get(theirs, ())), first
+
+
+def _same(model: LengthControlled, ids: list[list[int]], target: int) -> int:
+    """Count the texts that have the same ids with ``generate`` and the signal."""
+    inputs = torch.tensor(ids, device=model.device)
+    limit: dict[str, Any] = {"max_new_tokens": target, "eos_token_id": model.config.vocab_size, "do_sample": False}
+    mask = torch.ones_like(inputs)
+    theirs = model.generate(inputs, attention_mask=mask, target_tokens=target, **limit)[:, -target:].tolist()
+    ours = Decoder(model).write([Order(row, target, target) for row in ids], ENDLESS, len(ids))
+    return sum(list(mine.ids) == its for mine, its in zip(ours, theirs, strict=True))
 
 
 def prompts(rows: int, tokens: int, vocabulary: int, seed: int) -> list[list[int]]:
@@ -248,6 +265,7 @@ def render(report: DecodingReport) -> Table:
             f"{case.batch / case.step_seconds:.0f}",
             plain,
             case.speed_up.shown() if case.speed_up else "",
+            "" if case.same is None else f"{case.same} of {case.batch}",
             f"{case.bound_seconds * 1e3:.3f}",
             f"{case.bound_seconds / case.step_seconds:.1%}",
         )

@@ -79,12 +79,19 @@ def untrained(shape: str) -> Any:
     return model
 
 
-def build(shape: str, seed: int, device: torch.device) -> Any:
-    """Return a model with random weights: bfloat16 on a GPU, else float32."""
+def build(shape: str, seed: int, device: torch.device, dtype: str | None = None) -> Any:
+    """Return a model with random weights: unless a dtype is named, bfloat16 on a GPU and float32 elsewhere.
+
+    Raises:
+        OptionError: If the dtype is neither of them.
+    """
+    if dtype not in (None, "float32", "bfloat16"):
+        raise OptionError(f"dtype={dtype!r}: give 'float32' or 'bfloat16'.")
+    kind = dtype or ("bfloat16" if device.type == "cuda" else "float32")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = untrained(shape)
-    return model.to(device, torch.bfloat16 if device.type == "cuda" else torch.float32).eval()
+    return model.to(device, torch.float32 if kind == "float32" else torch.bfloat16).eval()
 
 
 def device_of(name: str | None) -> torch.device:

@@ -49,6 +49,7 @@ def decode(
     prompt: _Prompt = 64,
     repeats: Annotated[int, typer.Option(help="Runs of each side.")] = 5,
     device: _Device = None,
+    dtype: Annotated[str | None, typer.Option(help="'float32', or 'bfloat16', the default on a GPU.")] = None,
     seed: _Seed = 0,
     out: _Out = None,
 ) -> None:
@@ -56,7 +57,7 @@ def decode(
     from impatience import bench_decoding
 
     lengths, rows = _numbers(targets, "--targets"), _numbers(batches, "--batches")
-    report = bench_decoding.decoding(shape, method, lengths, rows, against, prompt, repeats, seed, device)
+    report = bench_decoding.decoding(shape, method, lengths, rows, against, prompt, repeats, seed, device, dtype)
     _show(bench_decoding.render(report), report.to_dict(), out)
 
 
