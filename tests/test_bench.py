@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from impatience import bench
+from impatience import bench, bench_shapes
 from impatience.errors import OptionError
 from impatience.methods import METHODS, AttentionMethod
 
@@ -20,7 +20,7 @@ TARGETS = (3, 5)
 @pytest.fixture(scope="module", autouse=True)
 def minute_shape() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(bench.SHAPES, "minute", (32, 16, 16, 1, 2, 1))
+        patch.setitem(bench_shapes.SHAPES, "minute", (32, 16, 16, 1, 2, 1))
         yield
 
 
@@ -50,10 +50,10 @@ def test_figures_are_finite_and_in_order(report: bench.OverheadReport) -> None:
 
 
 def test_spread_of_known_numbers() -> None:
-    assert bench.Spread.of([5, 1, 4, 2, 3]) == bench.Spread(1, 2, 3, 4, 5)
+    assert bench_shapes.Spread.of([5, 1, 4, 2, 3]) == bench_shapes.Spread(1, 2, 3, 4, 5)
     row = bench.TargetOverhead(10, 10, 10, (1.0, 2.0, 4.0), (2.0, 2.0, 6.0), (1.0, 1.0, 2.0), (1.0, 1.0, 3.0))
-    assert row.ratio == bench.Spread(1.0, 1.25, 1.5, 1.75, 2.0)
-    assert row.cpu_ratio == bench.Spread(1.0, 1.0, 1.0, 1.25, 1.5)
+    assert row.ratio == bench_shapes.Spread(1.0, 1.25, 1.5, 1.75, 2.0)
+    assert row.cpu_ratio == bench_shapes.Spread(1.0, 1.0, 1.0, 1.25, 1.5)
     assert row.plain_seconds_per_token == 0.2
     assert row.extra_seconds_per_token.median == 0.1
 
@@ -105,8 +105,8 @@ def test_weights_are_shared_and_the_plain_side_has_no_hook(monkeypatch: pytest.M
     attached, seen = [], []
     real = bench.attach
     monkeypatch.setattr(bench, "attach", lambda model, method: attached.append(real(model, method)) or attached[0])
-    build = bench._build
-    monkeypatch.setattr(bench, "_build", lambda *args: seen.append(build(*args)) or seen[0])
+    build = bench.build
+    monkeypatch.setattr(bench, "build", lambda *args: seen.append(build(*args)) or seen[0])
     bench.overhead("minute", targets=(2,), repeats=2)
     base = attached[0].base_model
     assert base is not seen[0]
@@ -121,7 +121,7 @@ def test_weights_are_those_of_smollm2() -> None:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    sizes = dict(zip(bench._SIZES, bench.SHAPES["smollm2"], strict=True))
+    sizes = dict(zip(bench_shapes._SIZES, bench_shapes.SHAPES["smollm2"], strict=True))
     with torch.device("meta"):
         model = LlamaForCausalLM(LlamaConfig(**sizes, tie_word_embeddings=True))
     assert sum(weight.numel() for weight in model.parameters()) == 134_515_008

@@ -57,9 +57,12 @@ data build
 datasets
 methods
 models
+bench batching
+bench decode
 bench overhead
 bench ray
 bench serve
+bench start
 plot signal
 plot errors
 plot lengths

@@ -143,3 +143,22 @@ def test_targets_are_converted_at_the_rate_of_the_source() -> None:
     assert own.convert(request, Unit.TOKENS) == 2 * len(own.encode(source))
     assert own.convert(request, Unit.SENTENCES) == 4
     assert own.convert(replace(request, target=1), Unit.SENTENCES) == 1
+
+
+@pytest.mark.parametrize("landing", ["natural", "exact", "at_most"])
+@both_kinds
+def test_our_own_loop_and_generate_write_the_same(kind: str, landing: str, caplog: pytest.LogCaptureFixture) -> None:
+    own, asked = new_pen(kind), requests(Unit.WORDS)
+    for write in (own.steered, own.unsteered):
+        with caplog.at_level("DEBUG", "impatience"):
+            ours = write(asked, landing)
+            assert not caplog.records
+            theirs = write(asked, landing, logits_processor=[])
+            assert "with generate, because of logits_processor" in caplog.text
+        caplog.clear()
+        own._told.clear()
+        assert [replace(draft, eos_probability=None, eos_curve=()) for draft in ours] == [
+            replace(draft, eos_probability=None, eos_curve=()) for draft in theirs
+        ]
+        for mine, its in zip(ours, theirs, strict=True):
+            assert mine.eos_curve == pytest.approx(its.eos_curve, abs=1e-4)

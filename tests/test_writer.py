@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from impatience import Ask, Piece, Result, Unit, Writer, attach, load
 from impatience.asks import ratio_target
-from impatience.batching import Load, batches
+from impatience.batching import BUDGET, Load, Stream, batches, memory_budget, streams
 from impatience.errors import OptionError, SourceError, TargetError
 from impatience.landing import Landing
 from impatience.long_texts import split
@@ -83,7 +84,10 @@ def test_what_is_planned_together_can_be_written_elsewhere() -> None:
     assert sorted(place for places in plan for place in places) == list(range(9))
     assert max(map(len, plan)) > 1
     written = [set(results) for results in writer.as_written(asks, budget=200)]
-    assert written == [set(places) for places in plan]
+    assert all(any(set(places) <= together for together in written) for places in plan)
+    longer = writer.plan(asks, 200, times=3)
+    assert len(longer) < len(plan)
+    assert sorted(place for places in longer for place in places) == list(range(9))
     elsewhere = {
         place: one
         for places in plan
@@ -115,6 +119,29 @@ def test_batches_hold_alike_loads_within_the_budget() -> None:
     assert batches([long_source, long_output]) == [[0, 1]]
     assert batches([long_source, long_output], room=100) == [[0], [1]], "30 do not fit behind 80"
     assert batches([]) == []
+
+
+def test_streams_hold_alike_loads_longest_first_in_rows_that_fit() -> None:
+    loads = [
+        Load(unit, Landing.EXACT, 10 + 7 * n % 50, 5 + 13 * n % 90)
+        for n in range(60)
+        for unit in (Unit.WORDS, Unit.TOKENS)
+    ]
+    found = streams(loads, 800)
+    assert sorted(place for stream in found for place in stream.places) == list(range(120))
+    for stream in found:
+        outputs = [loads[place].output for place in stream.places]
+        assert outputs == sorted(outputs, reverse=True)
+        assert outputs[0] <= 4 * outputs[-1]
+        assert len({loads[place].unit for place in stream.places}) == 1
+        width = max(loads[place].source for place in stream.places) + outputs[0]
+        assert stream.rows in (800 // width, len(outputs))
+        pieces = list(stream.pieces(2))
+        assert sum((piece.places for piece in pieces), ()) == stream.places
+        assert all(len(piece.places) <= 2 * stream.rows for piece in pieces)
+    assert streams([loads[0]], 1) == [Stream((0,), 1)]
+    assert streams([]) == []
+    assert memory_budget(torch.device("cpu"), 1000) == BUDGET
 
 
 def test_asks_are_checked_where_they_are_made() -> None:
@@ -325,14 +352,14 @@ def test_a_long_source_is_read_in_parts_and_the_result_says_so(kind: str, prompt
 
 def test_every_part_is_put_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     writer, read = make(prompt=TRAINED), []
-    steered = writer.pen.steered
+    write = writer._write
 
-    def note(requests: Any, *args: Any, **kwargs: Any) -> Any:
-        read.extend(request.example.source for request in requests)
-        assert kwargs["inputs"]["input_ids"].shape[1] <= 96
-        return steered(requests, *args, **kwargs)
+    def note(asks: Any, sources: Any, *args: Any) -> Any:
+        read.extend(ask.text for ask in asks)
+        assert max(map(len, sources)) <= 96
+        return write(asks, sources, *args)
 
-    monkeypatch.setattr(writer.pen, "steered", note)
+    monkeypatch.setattr(writer, "_write", note)
     result = writer.write(LONG, words=5)
     assert Counter(" ".join(read).split()) >= Counter(LONG.split())
     assert result.parts > 2

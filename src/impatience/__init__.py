@@ -13,7 +13,7 @@ from impatience.version import __version__
 
 if TYPE_CHECKING:
     from impatience.asks import Ask, Piece, Result
-    from impatience.generation import LengthReport
+    from impatience.endings import LengthReport
     from impatience.lengths import Unit
     from impatience.model import LengthControlled, attach
     from impatience.writer import Writer, load
@@ -24,7 +24,7 @@ _HOME = {
     "Piece": "impatience.asks",
     "attach": "impatience.model",
     "LengthControlled": "impatience.model",
-    "LengthReport": "impatience.generation",
+    "LengthReport": "impatience.endings",
     "Result": "impatience.asks",
     "Unit": "impatience.lengths",
     "Writer": "impatience.writer",

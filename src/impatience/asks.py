@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from impatience.data import TASKS
+from impatience.endings import Landed
 from impatience.errors import OptionError, SourceError, TargetError
-from impatience.generation import Landed
 from impatience.landing import Landing
 from impatience.lengths import Unit, measure
 from impatience.registry import nearest

@@ -22,12 +22,14 @@ from typing import Any
 from impatience.asks import Ask, Result, ratio_target
 from impatience.batching import BUDGET
 from impatience.data import file_checksum, read_rows
-from impatience.engines import Engine, Job, choose
+from impatience.engines import ENGINES, Engine, Job, choose
 from impatience.errors import DataError, ImpatienceError, RunError, SourceError
 from impatience.landing import Landing
 from impatience.lengths import Unit
 from impatience.writer import Writer, from_anywhere, load
 
+TIMES = 4
+"""Texts that a row is given one after the other before a piece of work is done with, and on the disk."""
 WINDOW = 512
 """Rows that are looked at together to find those of about the same length."""
 
@@ -125,9 +127,11 @@ def write(
                     else:
                         bad[number] = row if isinstance(row, _Bad) else _Bad(row.id, reason)
                 reject(bad)
-                for places in writer.plan(asks, budget):
+                for places in writer.plan(asks, budget, times=times):
                     yield [asks[position] for position in places]
 
+        # Elsewhere there may be several to share the work, so it is cut into smaller pieces.
+        times = TIMES if engine is None or isinstance(engine, ENGINES["local"]) else 1
         tell(found + len(refused))
         job = Job(partial(_here, writer, budget), partial(_there, from_anywhere(model), budget) if model else None)
         for _, written in (engine or choose("local")).run(job, work()):

@@ -1,21 +1,31 @@
 """Which texts are written together: those that take about as long, as many as a budget of tokens has room for.
 
 How long a text will be is known before it is written, for it was asked for. So texts of one batch end at about the
-same step, and few rows wait for the last. What is put together never depends on anything but the loads themselves.
+same step, and few rows wait for the last. Where rows can be given to the next text as soon as one ends, a *stream* of
+texts is written in so many rows, the longest first: then the last to end are short, and hardly a row is ever idle.
+What is put together never depends on anything but the loads themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+import torch
 
 from impatience.landing import Landing
 from impatience.lengths import Unit
 
 BUDGET = 16_384
-"""Tokens of a batch, rows × (source + output), unless the caller says otherwise."""
+"""Tokens of a batch, rows × (source + output), unless the caller or the memory of a GPU says otherwise."""
 BAND = 1.5
 """How many times as long as the shortest text of a batch the longest may be."""
+SPAN = 4.0
+"""The same of a stream: all its rows have room for the longest."""
+ROWS = 256
+"""The most rows of a stream: from there on a step takes as much longer as it has more rows."""
+SHARE = 0.25
+"""How much of a GPU's free memory keys and values may take."""
 
 
 @dataclass(frozen=True)
@@ -72,3 +82,63 @@ def _packed(band: list[int], loads: Sequence[Load], budget: int, room: int | Non
         else:
             found.append([position])
     return found
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Texts that are written in one go.
+
+    Attributes:
+        places: Positions in the loads, in the order in which they are begun.
+        rows: How many are written at the same time.
+    """
+
+    places: tuple[int, ...]
+    rows: int
+
+    def pieces(self, times: int) -> Iterator[Stream]:
+        """Cut a stream where each row has had about so many texts."""
+        size = self.rows * times
+        for begin in range(0, len(self.places), size):
+            places = self.places[begin : begin + size]
+            yield Stream(places, min(self.rows, len(places)))
+
+
+def streams(loads: Sequence[Load], budget: int = BUDGET) -> list[Stream]:
+    """Put loads together that are written in rows which are filled again, the longest first.
+
+    Args:
+        loads: In any order.
+        budget: The most tokens that are in memory at the same time; a load that is larger alone has a row of its own.
+
+    Returns:
+        Streams of one unit and landing; each position is in one.
+    """
+    order = sorted(
+        range(len(loads)), key=lambda n: (loads[n].unit, loads[n].landing, -loads[n].output, -loads[n].source, n)
+    )
+    groups: list[list[int]] = []
+    for place in order:
+        load, first = loads[place], loads[groups[-1][0]] if groups else None
+        if first and (first.unit, first.landing) == (load.unit, load.landing) and first.output <= SPAN * load.output:
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+    found = []
+    for group in groups:
+        width = max(loads[place].source for place in group) + loads[group[0]].output
+        found.append(Stream(tuple(group), max(1, min(budget // width, ROWS, len(group)))))
+    return found
+
+
+def memory_budget(device: torch.device, token_bytes: int) -> int:
+    """Return the tokens that may be in memory at the same time: on a GPU a share of what is free, else ``BUDGET``.
+
+    Args:
+        device: Where the model is.
+        token_bytes: What the keys and values of one token take.
+    """
+    if device.type != "cuda":
+        return BUDGET
+    free, _ = torch.cuda.mem_get_info(device)
+    return max(BUDGET, int(SHARE * free) // token_bytes)

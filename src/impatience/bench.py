@@ -12,50 +12,23 @@ from __future__ import annotations
 
 import copy
 import statistics
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from operator import sub, truediv
 from typing import Any
 
 import torch
-import transformers
 from rich.table import Table
 from torch import Tensor
 
+from impatience.bench_shapes import Spread, build, device_of, place, shape_config, timed
 from impatience.errors import OptionError
 from impatience.model import attach
 from impatience.provenance import environment
-from impatience.registry import nearest
 
 PROMPT = 16
-"""Tokens of the prompt."""
-
-_SIZES = (
-    *("vocab_size", "hidden_size", "intermediate_size"),
-    *("num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
-)
-SHAPES = {"tiny": (512, 64, 128, 2, 4, 2), "smollm2": (49152, 576, 1536, 30, 9, 3)}
-"""Llama shapes that can be timed, all with tied embeddings; ``smollm2`` is that of SmolLM2-135M."""
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Where repeated measurements lie."""
-
-    minimum: float
-    low_quartile: float
-    median: float
-    high_quartile: float
-    maximum: float
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Spread:
-        """Summarise two or more measurements."""
-        ordered = sorted(values)
-        low, middle, high = statistics.quantiles(ordered, n=4, method="inclusive")
-        return cls(ordered[0], low, middle, high, ordered[-1])
+"""Tokens of the prompt, unless the caller says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -154,107 +127,85 @@ def overhead(
     batch: int = 1,
     repeats: int = 7,
     seed: int = 0,
+    prompt: int = PROMPT,
+    device: str | None = None,
 ) -> OverheadReport:
     """Time controlled against plain generation.
 
     Args:
-        shape: A name in ``SHAPES``.
+        shape: A name in ``impatience.bench_shapes``.
         method: A name from ``impatience methods``.
         targets: Token counts to write.
         batch: Rows.
         repeats: Pairs of runs at each target, at least 2, after one of each to warm up.
         seed: Of the weights and the prompt.
+        prompt: Tokens of each row's prompt.
+        device: "cpu" or "cuda"; None is the GPU if there is one.
 
     Returns:
-        The times of all runs and where they were measured. bfloat16 on a GPU if there is one, else float32.
+        The times of all runs and where they were measured. bfloat16 on a GPU, else float32.
     """
     shape_config(shape)
-    if repeats < 2 or batch < 1 or not targets or min(targets) < 1:
+    if repeats < 2 or batch < 1 or prompt < 1 or not targets or min(targets) < 1:
         raise OptionError(
-            f"repeats={repeats}, batch={batch}, targets={targets}: give at least 2 repeats, 1 row and one target, each "
-            f"target at least 1."
+            f"repeats={repeats}, batch={batch}, prompt={prompt}, targets={targets}: give at least 2 repeats, 1 row, a "
+            f"prompt of 1 token and one target, each target at least 1."
         )
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    plain = _build(shape, seed, device)
+    where = device_of(device)
+    plain = build(shape, seed, where)
     # A second set of modules around the same tensors, so that the plain side carries no hook at all.
     shared = {id(tensor): tensor for tensor in (*plain.parameters(), *plain.buffers())}
     controlled = attach(copy.deepcopy(plain, shared), method)
     controlled.taught = True  # nothing that random weights say is meant, so no warning about it either
     generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(3, plain.config.vocab_size, (batch, PROMPT), generator=generator).to(device)
+    ids = torch.randint(3, plain.config.vocab_size, (batch, prompt), generator=generator).to(where)
     inputs: dict[str, Any] = {"do_sample": False, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
     measured = []
     for target in targets:
         limit: dict[str, Any] = {"max_new_tokens": target, "eos_token_id": plain.config.vocab_size}
         # No step can choose that id, so both sides look for the end and neither finds it.
-        without = partial(plain.generate, **inputs, **limit)
-        with_ = partial(controlled.generate, **inputs, **limit, target_tokens=target)
-        measured.append(_measure(target, without, with_, repeats, device))
+        sides = partial(plain.generate, **inputs, **limit), partial(controlled.generate, **inputs, **limit)
+        first = 1 if plain.config.is_encoder_decoder else prompt
+        measured.append(_measure(target, sides[0], partial(sides[1], target_tokens=target), repeats, where, first))
     return OverheadReport(
         shape,
         method,
         batch,
-        PROMPT,
+        prompt,
         repeats,
         sum(weight.numel() for weight in plain.parameters()),
         str(plain.dtype).removeprefix("torch."),
         tuple(measured),
-        environment() | {"seed": seed},
+        environment() | {"seed": seed, "device": where.type},
     )
 
 
-def shape_config(shape: str) -> Any:
-    """Return the configuration of a Llama of some shape.
-
-    Raises:
-        OptionError: If there is no such shape.
-    """
-    if shape not in SHAPES:
-        raise OptionError(f"shape={shape!r}: give one of {', '.join(SHAPES)}.{nearest(shape, list(SHAPES))}")
-    sizes = dict(zip(_SIZES, SHAPES[shape], strict=True)) | {"max_position_embeddings": 8192}
-    return transformers.LlamaConfig(**sizes, tie_word_embeddings=True, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-
-
-def _build(shape: str, seed: int, device: torch.device) -> Any:
-    config = shape_config(shape)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = transformers.LlamaForCausalLM(config)
-    return model.to(device, torch.bfloat16 if device.type == "cuda" else torch.float32).eval()
-
-
 def _measure(
-    target: int, plain: Callable[[], Tensor], controlled: Callable[[], Tensor], repeats: int, device: torch.device
+    target: int,
+    plain: Callable[[], Tensor],
+    controlled: Callable[[], Tensor],
+    repeats: int,
+    device: torch.device,
+    first: int,
 ) -> TargetOverhead:
-    written = {run: run().shape[1] - PROMPT for run in (plain, controlled)}  # also the warm-up
+    written = {run: run().shape[1] - first for run in (plain, controlled)}  # also the warm-up
     if set(written.values()) != {target}:
         raise RuntimeError(f"Asked for {target} tokens, the two sides wrote {list(written.values())}.")
     times: dict[Callable[[], Tensor], list[tuple[float, float]]] = {plain: [], controlled: []}
     for pair in range(repeats):
         for run in (plain, controlled) if pair % 2 == 0 else (controlled, plain):
-            times[run].append(_time(run, device))
+            times[run].append(timed(run, device))
     (plain_wall, plain_cpu), (wall, cpu) = (zip(*times[run], strict=True) for run in (plain, controlled))
     return TargetOverhead(target, written[plain], written[controlled], plain_wall, wall, plain_cpu, cpu)
 
 
-def _time(run: Callable[[], Tensor], device: torch.device) -> tuple[float, float]:
-    """Return the seconds and the processor seconds of one run."""
-    wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    wait()
-    begin, cpu_begin = time.perf_counter(), time.process_time()
-    run()
-    wait()
-    return time.perf_counter() - begin, time.process_time() - cpu_begin
-
-
 def render(report: OverheadReport) -> Table:
     """Return the report as a table for the terminal."""
-    where = report.environment["gpu"] or f"{report.environment['cpu']}, {report.environment['threads']} threads"
+    where = place(report.environment, report.environment["device"])
     table = Table(
         title=f"{report.method} on {report.shape} ({report.parameters / 1e6:.1f}M weights, {report.dtype}), "
         f"batch {report.batch}",
-        caption=f"median of {report.repeats} pairs, quartiles in brackets; {where}; "
-        f"torch {report.environment['torch']}, transformers {report.environment['transformers']}",
+        caption=f"median of {report.repeats} pairs, quartiles in brackets; {where}",
     )
     for heading in ("tokens", "plain ms/token", "controlled ms/token", "added µs/token", "time × plain", "CPU × plain"):
         table.add_column(heading, justify="right")
@@ -265,6 +216,6 @@ def render(report: OverheadReport) -> Table:
             f"{row.plain_seconds_per_token * 1e3:.3f}",
             f"{row.controlled_seconds_per_token * 1e3:.3f}",
             f"{extra.median * 1e6:.0f} \\[{extra.low_quartile * 1e6:.0f}, {extra.high_quartile * 1e6:.0f}]",
-            *(f"{x.median:.3f} \\[{x.low_quartile:.3f}, {x.high_quartile:.3f}]" for x in (row.ratio, row.cpu_ratio)),
+            *(spread.shown(3) for spread in (row.ratio, row.cpu_ratio)),
         )
     return table

@@ -24,7 +24,7 @@ from typing import Any
 from rich.table import Table
 
 from impatience.batch import Defaults, write
-from impatience.bench import Spread
+from impatience.bench_shapes import Spread
 from impatience.engines import Engine, Job
 from impatience.engines.base import R, W
 from impatience.engines.ray import Ray, cluster

@@ -21,7 +21,7 @@ import transformers
 from rich.table import Table
 
 from impatience import provenance
-from impatience.bench import SHAPES, shape_config
+from impatience.bench_shapes import SHAPES, shape_config
 from impatience.data import Encoder, collate, load
 from impatience.model import LengthControlled, attach
 from impatience.recipes import Recipe, build
@@ -97,7 +97,7 @@ def training(
 
     Args:
         rows: Encoded rows of a decoder-only model; None makes some up.
-        shape: A name in ``impatience.bench.SHAPES``.
+        shape: A name in ``impatience.bench_shapes.SHAPES``.
         batch: Rows of a step.
         steps: Steps of each side.
         seed: Of weights, order and made-up rows.

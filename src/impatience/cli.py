@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from impatience import cli_compare, cli_data, cli_engine, cli_evaluate, cli_serve, cli_train, cli_write
-from impatience.errors import ImpatienceError, OptionError
+from impatience import cli_bench, cli_compare, cli_data, cli_engine, cli_evaluate, cli_serve, cli_train, cli_write
+from impatience.errors import ImpatienceError
 
 app = typer.Typer(
     help="Language models that write to length: ask for 40 words and get a text of 40 words that ends.",
@@ -17,10 +17,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-bench = typer.Typer(help="Measure speed, side by side in one run.", no_args_is_help=True)
 plot = typer.Typer(help="Draw pictures.", no_args_is_help=True)
 app.add_typer(cli_data.app, name="data")
-app.add_typer(bench, name="bench")
+app.add_typer(cli_bench.app, name="bench")
 app.add_typer(plot, name="plot")
 
 
@@ -53,8 +52,8 @@ def _root(
 app.command()(cli_write.write)
 app.command()(cli_write.batch)
 app.command()(cli_serve.serve)
-bench.command("serve")(cli_serve.bench)
-bench.command("ray")(cli_engine.bench)
+cli_bench.app.command("serve")(cli_serve.bench)
+cli_bench.app.command("ray")(cli_engine.bench)
 app.command()(cli_train.train)
 app.command()(cli_train.recipes)
 app.command()(cli_data.datasets)
@@ -102,61 +101,6 @@ def models() -> None:
         state = "cached" if is_cached(packaged) else f"{packaged.download_mb} MB to fetch"
         typer.echo(f"{packaged.name} ({packaged.licence}, {state})")
     typer.echo(f"\nBuilt on the spot, untrained, to try things on: {', '.join(toy.NAMES)}")
-
-
-@bench.command()
-def overhead(
-    shape: Annotated[str, typer.Option(help="'tiny', or 'smollm2': a 135M Llama.")] = "smollm2",
-    method: Annotated[str, typer.Option(help="The method to time.")] = "pre",
-    targets: Annotated[str, typer.Option(help="Target lengths in tokens, separated by commas.")] = "64,256,1024",
-    batch: Annotated[int, typer.Option(help="Rows written at once.")] = 1,
-    repeats: Annotated[int, typer.Option(help="Pairs of runs for each target.")] = 7,
-    seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Also write the report as JSON to this file.")] = None,
-) -> None:
-    """Time controlled against plain generate of the same model."""
-    import json
-
-    from rich.console import Console
-
-    from impatience import bench as benches
-
-    lengths = tuple(_whole_number(part, "--targets") for part in targets.split(","))
-    report = benches.overhead(shape, method, targets=lengths, batch=batch, repeats=repeats, seed=seed)
-    Console().print(benches.render(report))
-    if out is not None:
-        out.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
-
-
-@bench.command("training")
-def bench_training(
-    shape: Annotated[str, typer.Option(help="'tiny', or 'smollm2': a 135M Llama.")] = "smollm2",
-    data: Annotated[str | None, typer.Option(help="Real rows, e.g. elife:impact; made-up ones without it.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with the data, unless IMPATIENCE_DATA is set.")] = None,
-    limit: Annotated[int, typer.Option(help="Rows of the data to use.")] = 1500,
-    batch: Annotated[int, typer.Option(help="Rows of a step.")] = 16,
-    steps: Annotated[int, typer.Option(help="Steps of each side.")] = 120,
-    seed: Annotated[int, typer.Option(help="Seed of weights and order.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Also write the report as JSON to this file.")] = None,
-) -> None:
-    """Time impatience train against a plain loop, on the same rows at the same batch size."""
-    import json
-
-    from rich.console import Console
-
-    from impatience import bench_training as benches
-
-    rows = benches.real_rows(data, data_dir, limit) if data else None
-    report = benches.training(rows, shape=shape, batch=batch, steps=steps, seed=seed)
-    Console().print(benches.render_training(report))
-    if out is not None:
-        out.write_text(json.dumps(report.to_dict() | {"data": data or "made up"}, indent=2) + "\n", encoding="utf-8")
-
-
-def _whole_number(text: str, name: str) -> int:
-    if not text.strip().isdigit():
-        raise OptionError(f"{name} has {text!r}: give whole numbers separated by commas, e.g. 64,256.")
-    return int(text)
 
 
 @plot.command()

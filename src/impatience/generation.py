@@ -3,44 +3,19 @@
 from __future__ import annotations
 
 import copy
-import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
+from impatience.endings import LengthReport, Settlement
 from impatience.errors import TargetError, TokenizerError
 from impatience.landing import Lander, Landing
-from impatience.lengths import Target, Unit, Vocabulary, decode, ends_sentence, open_character
+from impatience.lengths import Target, Unit, Vocabulary
 from impatience.repetition import NoLoops
-
-Landed = Literal["natural", "forced", "missed"]
-
-
-@dataclass(frozen=True)
-class LengthReport:
-    """How one text ended.
-
-    Attributes:
-        length: What was written, in the unit asked for.
-        target: What was asked for.
-        unit: What is counted.
-        landed: "natural": on target (with ``at_most``: not over it), and the model chose to end there; "forced": on
-            target because the landing mode changed what the model would have written; "missed": off target, or not
-            ended at all.
-        eos_probability: What the model itself gave EOS where the text stops; 0 if it did not end.
-    """
-
-    length: int
-    target: int
-    unit: Unit
-    landed: Landed
-    eos_probability: float
-
 
 _STEPS = {Unit.TOKENS: (2, 32), Unit.WORDS: (4, 32), Unit.CHARACTERS: (1, 32), Unit.SENTENCES: (96, 64)}
 """Tokens to allow for a target of n when the caller sets no limit: factor · n + margin."""
@@ -198,82 +173,12 @@ class Call:
         """Report on each text, and replace what the landing leaves out by EOS."""
         copies = sequences.shape[0] // len(self.target.values)
         probabilities, choices = self.trace.follow(sequences.shape[0], sequences.shape[1] - self.first, beam_indices)
-        reports = []
+        settlement, reports = Settlement(self.target.unit, self.landing, self.trace.eos, self.vocabulary), []
         for row, ids in enumerate(sequences.tolist()):
             goal, begin = self.target.values[row // copies], int(self.start[row // copies])
-            kept, report = self._settle_row(ids, begin, goal, probabilities[row].tolist(), choices[row].tolist())
-            sequences[row, begin + kept : begin + len(ids[begin : self._stop(ids)])] = self.trace.eos[0]
+            told = probabilities[row].tolist(), choices[row].tolist()
+            kept, report = settlement.settle(ids, goal, *told, begin, self.first)
+            written = ids[begin : settlement.stop(ids, self.first)]
+            sequences[row, begin + kept : begin + len(written)] = self.trace.eos[0]
             reports.append(report)
         return sequences, reports
-
-    def _stop(self, ids: list[int]) -> int | None:
-        """Return the column of the EOS that ends a text, or None if it was cut."""
-        return next((column for column in range(self.first, len(ids)) if ids[column] in self.trace.eos), None)
-
-    def _settle_row(
-        self, ids: list[int], begin: int, goal: int, probabilities: list[float], choices: list[int]
-    ) -> tuple[int, LengthReport]:
-        """Return how many ids of a text stay, and how it ended."""
-        stop, unit, held = self._stop(ids), self.target.unit, self.landing is not Landing.NATURAL
-        text, step = ids[begin:stop], (len(ids) - 1 if stop is None else stop) - self.first
-        if self.landing is Landing.AT_MOST and choices[step] not in self.trace.eos:
-            text = _back_to_an_end(text, choices[step], self.vocabulary)
-        length = ended = self.vocabulary.count(text, unit)
-        while held and length > goal:
-            text = text[:-1]
-            length = self.vocabulary.count(text, unit)
-        on_target = length <= goal if self.landing is Landing.AT_MOST else ended == goal
-        barred = self.landing is Landing.EXACT and any(i in self.trace.eos for i in choices[:step])
-        closed = self._closed_for_it(text, goal, choices[:step])
-        landed: Landed = "natural"
-        if stop is None or not on_target:
-            landed = "missed"
-        elif held and (barred or closed or choices[step] not in self.trace.eos):
-            landed = "forced"
-        there = max(0, begin + len(text) - self.first - closed)
-        probability = 0.0 if stop is None else round(probabilities[there], 6)
-        return len(text), LengthReport(length, goal, unit, landed, probability)
-
-    def _closed_for_it(self, text: list[int], goal: int, choices: list[int]) -> bool:
-        """Tell whether an exact text's last piece only closes its sentence, and is not what the model would write."""
-        if self.landing is not Landing.EXACT or self.target.unit is not Unit.WORDS or not choices or not text:
-            return False
-        return choices[-1] != text[-1] and self.vocabulary.count(text[:-1], Unit.WORDS) == goal
-
-
-def _back_to_an_end(ids: list[int], choice: int, vocabulary: Vocabulary) -> list[int]:
-    """Leave out what a limit cut off: a sentence if half of the text or more stays, else a word or character.
-
-    Args:
-        ids: A text that its model would have carried on.
-        choice: What it would have written next.
-        vocabulary: Counts and decodes; without a tokenizer nothing is left out.
-    """
-    if vocabulary.tokenizer is None:
-        return ids
-    table = vocabulary.tables(torch.device("cpu"))
-    for stop in range(len(ids), len(ids) // 2, -1):
-        if table.sentence_end[ids[stop - 1]] and ends_sentence(decode(vocabulary.tokenizer, ids[:stop])):
-            return ids[:stop]
-    return _drop_cut_word(_drop_cut_character(ids, vocabulary), choice, vocabulary)
-
-
-def _drop_cut_character(ids: list[int], vocabulary: Vocabulary) -> list[int]:
-    """Leave out the pieces of a character that was begun and not finished."""
-    while ids and open_character(b"".join(vocabulary.pieces[i] for i in ids[-4:])):
-        ids = ids[:-1]
-    return ids
-
-
-def _drop_cut_word(ids: list[int], choice: int, vocabulary: Vocabulary) -> list[int]:
-    """Leave out the last word if the model's own choice was to carry it on, unless it is the only one."""
-    if not ids:
-        return ids
-    wanted = vocabulary.pieces[choice].decode("utf-8", "replace")[:1]
-    in_word = wanted.isalnum() and unicodedata.east_asian_width(wanted) not in "WF"
-    if not in_word or not vocabulary.tables(torch.device("cpu")).tail[ids[-1]]:
-        return ids
-    kept, words = ids, vocabulary.count(ids, Unit.WORDS)
-    while kept and vocabulary.count(kept, Unit.WORDS) == words:
-        kept = kept[:-1]
-    return kept if vocabulary.count(kept, Unit.WORDS) else ids

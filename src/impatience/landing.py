@@ -72,7 +72,12 @@ class Lander(LogitsProcessor):  # type: ignore[misc]
         self.target = torch.tensor(target.values, device=start.device)
         self.last = torch.tensor(last, device=start.device)
         self.start = start
+        self._ends = torch.tensor(eos, device=start.device)
         self._completions: dict[bytes, Tensor] = {}
+
+    def follow(self, target: Tensor, start: Tensor, last: Tensor) -> None:
+        """Look at other rows from now on; each is a (B,) tensor."""
+        self.target, self.start, self.last = target, start, last
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Let through what fits, and give EOS what does not, where the text may end."""
@@ -142,11 +147,15 @@ class Lander(LogitsProcessor):  # type: ignore[misc]
         if not table.fragment.any():
             return
         tails = ids[:, -4:].tolist()
+        opened = {}
         for row, begin in enumerate(start.tolist()):
             tail = tails[row][max(0, begin - (ids.shape[1] - len(tails[row]))) :]
-            opened = open_character(b"".join(self.vocabulary.pieces[i] for i in tail))
-            fits[row] &= self._completing(opened, ids.device)
-            may_end[row] &= not (opened and self.exact)
+            if unfinished := open_character(b"".join(self.vocabulary.pieces[i] for i in tail)):
+                opened[row] = self._completing(unfinished, ids.device) & fits[row]
+        fits &= self._completing(b"", ids.device)
+        for row, completing in opened.items():
+            fits[row] = completing
+            may_end[row] &= not self.exact
 
     def _completing(self, opened: bytes, device: torch.device) -> Tensor:
         """Return the (V,) ids that may follow an unfinished character; white space is never made of pieces."""
@@ -167,7 +176,7 @@ class Lander(LogitsProcessor):  # type: ignore[misc]
             return ends
         table = self.vocabulary.tables(ids.device)
         chance, closer = scores.masked_fill(~(fits & table.sentence_end), -torch.inf).max(-1)
-        unfinished = may_end & ~table.sentence_end[ids[:, -1]] & (chance > scores[:, self.eos].amax(-1))
+        unfinished = may_end & ~table.sentence_end[ids[:, -1]] & (chance > scores[:, self._ends].amax(-1))
         return torch.where(unfinished, closer, ends)
 
     def _divert(self, scores: Tensor, fits: Tensor, may_end: Tensor, ending: Tensor) -> Tensor:
@@ -176,8 +185,8 @@ class Lander(LogitsProcessor):  # type: ignore[misc]
         A step that is decided already, such as a forced language token, is left as it is.
         """
         special = self.vocabulary.special(scores.device).clone()
-        special[self.eos] = False
-        fits[:, self.eos] = False
+        special.index_fill_(0, self._ends, False)
+        fits.index_fill_(1, self._ends, False)
         end = scores.masked_fill(fits | special, -torch.inf).logsumexp(-1)
         landed = scores.masked_fill(~fits, -torch.inf)
         rows = torch.arange(len(landed), device=landed.device)

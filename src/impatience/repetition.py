@@ -31,10 +31,23 @@ class NoLoops(LogitsProcessor):  # type: ignore[misc]
         """Return (B, V) scores with -inf where a stretch would come twice."""
         if self.first is None:
             self.first = input_ids.shape[1]
-        written = input_ids[:, self.first :]
-        if written.shape[1] < self.size:
-            return scores
-        stretches = written.unfold(1, self.size, 1)  # (B, T - size + 1, size)
-        again = (stretches[..., :-1] == written[:, None, 1 - self.size :]).all(-1)
-        barred = torch.zeros_like(scores).scatter_add_(1, stretches[..., -1], again.to(scores))
-        return scores.masked_fill(barred > 0, -torch.inf)
+        return bar(input_ids[:, self.first :], scores, self.size)
+
+
+def bar(ids: Tensor, scores: Tensor, size: int, start: Tensor | None = None) -> Tensor:
+    """Return (B, V) scores with -inf where a stretch of so many ids would come twice.
+
+    Args:
+        ids: (B, T) what was written.
+        scores: (B, V).
+        size: Ids in a stretch.
+        start: (B, 1) column of each row's first written id; None if all were written.
+    """
+    if ids.shape[1] < size:
+        return scores
+    stretches = ids.unfold(1, size, 1)  # (B, T - size + 1, size)
+    again = (stretches[..., :-1] == ids[:, None, 1 - size :]).all(-1)
+    if start is not None:
+        again &= torch.arange(again.shape[1], device=ids.device) >= start
+    barred = torch.zeros_like(scores).scatter_add_(1, stretches[..., -1], again.to(scores))
+    return scores.masked_fill(barred > 0, -torch.inf)

@@ -183,9 +183,20 @@ class Steering(nn.Module):
         progress = torch.minimum(progress[:, -columns:], target)
         if noisy:
             progress = self.method.noisy(progress, target, self.width)
+        told = (column[-columns:] >= course.start[:, None] - 1)[..., None]
+        self._leave(progress, target, told * self.amplitude)
+
+    def point(self, progress: Tensor, target: Tensor, unit: Unit) -> None:
+        """Leave the signal for one step of rows whose (B, 1) progress is counted already; waits for nothing."""
+        self.stop()
+        if self.amplitude == 0 or not self.attached:
+            return
+        progress, target = (count.float() * unit.tokens for count in (progress, target))
+        self._leave(torch.minimum(progress, target), target, self.amplitude)
+
+    def _leave(self, progress: Tensor, target: Tensor, amplitude: Tensor | float) -> None:
         if isinstance(self.method, EmbeddingMethod):
-            told = (column[-columns:] >= course.start[:, None] - 1)[..., None]
-            self._signal = self.method.embedding(progress, target, self.width) * (told * self.amplitude)
+            self._signal = self.method.embedding(progress, target, self.width) * amplitude
         else:
             self._place = progress, target
 

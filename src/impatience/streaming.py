@@ -96,19 +96,40 @@ def feeding(feeds: Sequence[Feed], *, pieces: bool) -> dict[str, Any]:
     return {**stop, "streamer": _Streamer(feeds)} if pieces and any(feed.pieces for feed in feeds) else stop
 
 
+class Readers:
+    """Those who read the rows of a batch.
+
+    Args:
+        feeds: One for each row.
+    """
+
+    def __init__(self, feeds: Sequence[Feed]) -> None:
+        self.feeds = feeds
+        self._ids: list[list[int]] = [[] for _ in feeds]
+        self._special = set(feeds[0].vocabulary.special_ids)
+
+    def put(self, place: int, token: int) -> None:
+        """Take the next token of a row."""
+        feed = self.feeds[place]
+        if feed.pieces and token not in self._special and not feed.gone.is_set():
+            self._ids[place].append(token)
+            feed.put(self._ids[place])
+
+    def gone(self, place: int) -> bool:
+        """Tell whether nobody reads a row any more."""
+        return self.feeds[place].gone.is_set()
+
+
 class _Streamer(BaseStreamer):  # type: ignore[misc]
     def __init__(self, feeds: Sequence[Feed]) -> None:
-        self.rows: list[tuple[Feed, list[int]]] = [(feed, []) for feed in feeds]
+        self.readers = Readers(feeds)
         self.begun = False
-        self.special = set(feeds[0].vocabulary.special_ids)
 
     def put(self, value: Tensor) -> None:
         """Take the ids of a step, one for each row; the first call brings what was there before."""
         if self.begun:
-            for (feed, ids), new in zip(self.rows, value.flatten().tolist(), strict=True):
-                if feed.pieces and new not in self.special and not feed.gone.is_set():
-                    ids.append(new)
-                    feed.put(ids)
+            for place, token in enumerate(value.flatten().tolist()):
+                self.readers.put(place, token)
         self.begun = True
 
     def end(self) -> None:

@@ -17,7 +17,7 @@ import torch
 
 from impatience import toy
 from impatience.asks import Ask, Piece, Result, remark
-from impatience.batching import BUDGET, Load, batches
+from impatience.batching import Load, Stream, batches, memory_budget, streams
 from impatience.data import Example
 from impatience.errors import ImpatienceError, ModelFilesError, SourceError, TargetError
 from impatience.families import unwrap
@@ -28,10 +28,11 @@ from impatience.model import LengthControlled, attach
 from impatience.prompts import Prompts
 from impatience.protocols import Request
 from impatience.scripts import whole_ending
+from impatience.slots import token_bytes
 from impatience.sources import DEFAULT_MODEL, resolve
 from impatience.storage import PROMPT, is_length_controlled, load_base, load_prompt
 from impatience.strategies import Pen
-from impatience.streaming import Feed, Item, feeding, stream
+from impatience.streaming import Feed, Item, Readers, feeding, stream
 
 log = logging.getLogger(__name__)
 
@@ -86,12 +87,12 @@ class Writer:
         ((unit, target),) = given.items()
         return self.write_many([Ask("", text, target, unit, Landing.parse(landing), task)], **kwargs)[0]
 
-    def write_many(self, asks: Sequence[Ask], *, budget: int = BUDGET, **kwargs: Any) -> list[Result]:
+    def write_many(self, asks: Sequence[Ask], *, budget: int | None = None, **kwargs: Any) -> list[Result]:
         """Write many texts, those of about the same length together.
 
         Args:
             asks: What to write; units, landings and tasks may differ.
-            budget: The most tokens of a batch, rows × (source + output).
+            budget: The most tokens that are in memory, rows × (source + output); None is what there is room for.
             **kwargs: What else ``generate`` takes.
 
         Returns:
@@ -110,13 +111,13 @@ class Writer:
         return [results[position] for position in range(len(asks))]
 
     def as_written(
-        self, asks: Sequence[Ask], *, budget: int = BUDGET, **kwargs: Any
+        self, asks: Sequence[Ask], *, budget: int | None = None, **kwargs: Any
     ) -> Iterator[dict[int, Result | SourceError]]:
         """Write many texts, and give each batch away as soon as it is written.
 
         Args:
             asks: What to write. All of them are checked before the first is written.
-            budget: The most tokens of a batch.
+            budget: The most tokens that are in memory.
             **kwargs: What else ``generate`` takes.
 
         Yields:
@@ -128,10 +129,10 @@ class Writer:
             TargetError: If the model has no room for a text of that length.
         """
         rows = [self.check(ask) for ask in asks]
-        short, long = self._plan(asks, rows, budget)
-        for places in short:
-            results = self._write([asks[n] for n in places], [rows[n] for n in places], kwargs)
-            yield dict(zip(places, results, strict=True))
+        short, long = self._plan(asks, rows, budget, kwargs)
+        for some in short:
+            together = [asks[n] for n in some.places], [rows[n] for n in some.places]
+            yield dict(zip(some.places, self._write(*together, kwargs, some.rows), strict=True))
         for position in long:
             try:
                 written: Result | SourceError = self._write_long(asks[position], kwargs, budget)
@@ -139,18 +140,20 @@ class Writer:
                 written = error
             yield {position: written}
 
-    def plan(self, asks: Sequence[Ask], budget: int = BUDGET) -> list[list[int]]:
+    def plan(self, asks: Sequence[Ask], budget: int | None = None, *, times: int = 1) -> list[list[int]]:
         """Say which texts are written together, for whoever lets others write them.
 
         Args:
             asks: What is to be written. All of them are checked.
-            budget: The most tokens of a batch.
+            budget: The most tokens that are in memory.
+            times: How many texts, one after the other, each row gets.
 
         Returns:
-            Positions in ``asks``. ``write_many`` writes the asks of each in one batch, as if all had been given to it.
+            Positions in ``asks``. ``write_many`` writes the asks of each in one go, as if all had been given to it.
         """
-        short, long = self._plan(asks, [self.check(ask) for ask in asks], budget)
-        return [sorted(places) for places in short] + [[position] for position in long]
+        short, long = self._plan(asks, [self.check(ask) for ask in asks], budget, {})
+        pieces = [piece for some in short for piece in some.pieces(times)]
+        return [sorted(piece.places) for piece in pieces] + [[position] for position in long]
 
     def stream(self, ask: Ask, **kwargs: Any) -> Iterator[Piece | Result]:
         """Write a text and yield its pieces as they are written, then the result.
@@ -176,8 +179,12 @@ class Writer:
             rows: What the model reads for each, as ``check`` returns it; it must be short enough to be read at once.
             **kwargs: What else ``generate`` takes.
         """
-        options = {**kwargs, **feeding(feeds, pieces=self._in_order(kwargs))}
-        for feed, result in zip(feeds, self._write([feed.ask for feed in feeds], rows, options), strict=True):
+        asks = [feed.ask for feed in feeds]
+        if self.pen.flows(len(feeds), kwargs):
+            results = self._write(asks, rows, kwargs, len(rows), Readers(feeds))
+        else:
+            results = self._write(asks, rows, {**kwargs, **feeding(feeds, pieces=self._in_order(kwargs))})
+        for feed, result in zip(feeds, results, strict=True):
             feed.finish(result)
 
     def check(self, ask: Ask) -> list[int]:
@@ -200,18 +207,43 @@ class Writer:
         """The most tokens that are read and written in one row; None if the model sets no limit to both together."""
         return None if self.prompts.encoder_decoder else self.prompts.room
 
-    def _plan(self, asks: Sequence[Ask], rows: list[list[int]], budget: int) -> tuple[list[list[int]], list[int]]:
-        """Return the positions of what is written together, and of sources that the model cannot read at once."""
+    def _plan(
+        self, asks: Sequence[Ask], rows: list[list[int]], budget: int | None, options: Mapping[str, Any]
+    ) -> tuple[list[Stream], list[int]]:
+        """Return what is written together, and the positions of sources that the model cannot read at once."""
         short = [position for position, ids in enumerate(rows) if fits(asks[position], self.prompts, len(ids))]
         loads = [self.load(asks[position], len(rows[position])) for position in short]
-        together = [[short[place] for place in batch] for batch in batches(loads, budget, self.room)]
+        tokens = self.budget if budget is None else budget
+        if self.pen.flows(len(asks), options):
+            found = streams(loads, tokens)
+        else:
+            found = [Stream(tuple(batch), len(batch)) for batch in batches(loads, tokens, self.room)]
+        together = [Stream(tuple(short[place] for place in some.places), some.rows) for some in found]
         return together, sorted(set(range(len(asks))) - set(short))
 
-    def _write(self, asks: Sequence[Ask], rows: list[list[int]], options: Mapping[str, Any]) -> list[Result]:
-        """Write one batch: asks of one unit and landing, whose sources the model can read."""
+    @property
+    def budget(self) -> int:
+        """The most tokens that are in memory unless the caller says otherwise."""
+        inner: Any = unwrap(self.model.base_model)
+        layers = len(self.model.family.layers_of(inner))
+        return memory_budget(inner.device, token_bytes(inner.config, layers, inner.dtype))
+
+    def _write(
+        self,
+        asks: Sequence[Ask],
+        sources: list[list[int]],
+        options: Mapping[str, Any],
+        rows: int = 1,
+        readers: Readers | None = None,
+    ) -> list[Result]:
+        """Write asks of one unit and landing, whose sources the model can read, in so many rows where it may choose."""
         requests = [Request(ask.id, Example(ask.id, ask.text, ""), ask.target, ask.unit) for ask in asks]
+        landing = asks[0].landing
         with self._lock:
-            drafts = self.pen.steered(requests, asks[0].landing, inputs=self.pen.pad(rows), **options)
+            if self.pen.flows(len(asks), options):
+                drafts = self.pen.flow(requests, sources, landing, rows, readers, **options)
+            else:
+                drafts = self.pen.steered(requests, landing, inputs=self.pen.pad(sources), **options)
         texts = [whole_ending(draft.text) for draft in drafts]
         return [
             Result(
@@ -228,7 +260,7 @@ class Writer:
             for ask, draft, text in zip(asks, drafts, texts, strict=True)
         ]
 
-    def _write_long(self, ask: Ask, options: Mapping[str, Any], budget: int) -> Result:
+    def _write_long(self, ask: Ask, options: Mapping[str, Any], budget: int | None) -> Result:
         """Write from a source of any length."""
         condensed = condense(ask, self.prompts, partial(self.write_many, budget=budget, **options), log.info)
         (result,) = self._write([condensed.ask], [self.prompts.reads(condensed.ask)], options)

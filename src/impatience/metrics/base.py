@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from impatience.generation import Landed
+from impatience.endings import Landed
 from impatience.lengths import Unit
 from impatience.registry import Registry, require
 

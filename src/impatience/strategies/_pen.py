@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from impatience.data import Encoder, pad_prompts
+from impatience.decoding import Decoder, Order, Watch, Written, unsupported
+from impatience.endings import Landed
 from impatience.errors import OptionError, SourceError
 from impatience.families import unwrap
-from impatience.generation import Call, Landed, Trace, eos_ids, step_budget, unforced
+from impatience.generation import Call, Trace, eos_ids, step_budget, unforced
 from impatience.landing import Landing
 from impatience.lengths import Target, Unit, decode, measure
 from impatience.model import LengthControlled
 from impatience.protocols import Request
+from impatience.stepping import Manner
+
+log = logging.getLogger(__name__)
 
 LIMIT = 1024
 """The most tokens of a text that nothing holds to its target."""
@@ -71,6 +78,8 @@ class Pen:
         self._pad = self.eos[0] if pad is None else int(pad)
         # A language token that the model is made to begin with is written, but is no part of the text.
         self.extra = int(self._inner.generation_config.forced_bos_token_id is not None)
+        self._decoder: Decoder | None = None
+        self._told: set[str] = set()
 
     def steered(
         self,
@@ -89,7 +98,10 @@ class Pen:
             **options: What else ``generate`` takes.
         """
         target, inputs, options = self._target(requests), inputs or self.inputs(requests), self.settings | options
-        budgets = self._budgets(target, Landing.parse(landing), self.room(inputs), options)
+        mode = Landing.parse(landing)
+        if self.flows(len(requests), options):
+            return self._flow(target, mode, self._unpad(inputs), options, len(requests), steered=True)
+        budgets = self._budgets(target, mode, self.room(inputs), options)
         asked: Any = {**inputs, f"target_{target.unit}": list(target.values), "landing": landing}
 
         def generate(**kwargs: Any) -> Any:
@@ -124,6 +136,8 @@ class Pen:
         first, mode, room = self.first(inputs), Landing.parse(landing), self.room(inputs)
         if mode is Landing.NATURAL:
             options.setdefault("max_new_tokens", limit if room is None else min(limit, room))
+        if self.flows(len(requests), options):
+            return self._flow(target, mode, self._unpad(inputs), options, len(requests), steered=False)
         budgets = self._budgets(target, mode, room, options)
         start = torch.full((len(requests),), first, device=inputs["input_ids"].device)
         call = Call(target, mode, start, first, room, self.vocabulary)
@@ -133,6 +147,44 @@ class Pen:
             return call.finish(self.model.base_model.generate(**inputs, **prepared))
 
         return self._write(generate, first, options, budgets)
+
+    def flows(self, texts: int, options: Mapping[str, Any]) -> bool:
+        """Tell whether so many texts are written by our own loop, where that is a gain, or by ``generate``.
+
+        Args:
+            texts: How many.
+            options: What ``generate`` would be given.
+        """
+        if texts == 1 and self._inner.device.type == "cpu":
+            return False
+        reason = unsupported(self.model, {"do_sample": False, **self.settings, **options, "no_loops": None})
+        if reason is not None and reason not in self._told:
+            own = unsupported(self.model, {"do_sample": False}) is not None
+            log.log(logging.INFO if own else logging.DEBUG, "Texts are written with generate, because %s.", reason)
+            self._told.add(reason)
+        return reason is None
+
+    def flow(
+        self,
+        requests: Sequence[Request],
+        sources: list[list[int]],
+        landing: str,
+        rows: int,
+        watch: Watch | None = None,
+        **options: Any,
+    ) -> list[Draft]:
+        """Write with the signal in so many rows, each filled again as its text ends; see ``flows``.
+
+        Args:
+            requests: What to write, in one unit; those that come first are begun first.
+            sources: What the model reads for each.
+            landing: Who decides where the texts end.
+            rows: How many are written at the same time.
+            watch: Reads along.
+            **options: What else ``generate`` takes.
+        """
+        target, mode, options = self._target(requests), Landing.parse(landing), self.settings | options
+        return self._flow(target, mode, sources, options, rows, watch, steered=True)
 
     def inputs(self, requests: Sequence[Request]) -> dict[str, Tensor]:
         """Return what the model reads."""
@@ -193,6 +245,45 @@ class Pen:
         if "max_new_tokens" in options:
             return [int(options["max_new_tokens"])] * len(target.values)
         return [step_budget(Target(target.unit, (value,)), landing, room, self.extra) for value in target.values]
+
+    def _flow(
+        self,
+        target: Target,
+        landing: Landing,
+        sources: list[list[int]],
+        options: dict[str, Any],
+        rows: int,
+        watch: Watch | None = None,
+        *,
+        steered: bool,
+    ) -> list[Draft]:
+        """Write with our own loop, so many texts at a time."""
+        orders, room = [], self.model.family.room(self._inner)
+        for ids, value in zip(sources, target.values, strict=True):
+            left = None if room is None else room - (1 if self.encoder_decoder else len(ids))
+            (budget,) = self._budgets(Target(target.unit, (value,)), landing, left, options)
+            orders.append(Order(ids, value, budget))
+        manner = Manner(target.unit, landing, tuple(self.eos), options.get("no_loops"), steered)
+        self._decoder = self._decoder or Decoder(self.model)
+        return [self._draft(written) for written in self._decoder.write(orders, manner, rows, watch)]
+
+    def _unpad(self, inputs: dict[str, Tensor]) -> list[list[int]]:
+        masks = inputs["attention_mask"].bool().tolist()
+        return [list(compress(ids, mask)) for ids, mask in zip(inputs["input_ids"].tolist(), masks, strict=True)]
+
+    def _draft(self, written: Written) -> Draft:
+        ids, report = written.ids[: written.kept], written.report
+        ended = written.kept < len(written.ids)  # by EOS, or where a landing took the end back
+        return Draft(
+            ids=ids,
+            text=decode(self.tokenizer, ids),
+            length=self.vocabulary.count(ids, report.unit),
+            ended=ended,
+            landed=report.landed,
+            eos_probability=report.eos_probability if ended else None,
+            tokens_spent=len(written.ids),
+            eos_curve=tuple(round(chance, 6) for chance in written.eos_curve[: len(ids) + ended]),
+        )
 
     def _write(
         self, generate: Callable[..., Any], first: int, options: dict[str, Any], budgets: list[int]

@@ -1,0 +1,194 @@
+"""What it brings to know how long texts will be: mixed lengths, in batches as they arrive, and in rows filled again.
+
+Three ways to write the same requests with the same rows at a time:
+
+    arrival    batches in the order of the requests, each as long as its longest text, with ``generate``
+    same loop  the same batches with the loop of ``impatience.decoding``: what the loop alone brings
+    ours       longest first, a row given to the next text as soon as one ends
+
+The bound is the time of full batches of texts that all have the mean length, so that no row is ever idle: as many
+tokens, read and written. The weights are random, the texts end where their lengths say. Runs are interleaved, the
+order changing from run to run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from operator import truediv
+from statistics import mean, median
+from typing import Any
+
+import torch
+from rich.table import Table
+
+from impatience.bench_decoding import ENDLESS, prompts
+from impatience.bench_shapes import Spread, build, device_of, place, timed
+from impatience.decoding import Decoder, Order
+from impatience.errors import OptionError
+from impatience.model import LengthControlled, attach
+from impatience.provenance import environment
+
+
+@dataclass(frozen=True)
+class BatchingReport:
+    """How long the same requests took in each way.
+
+    Attributes:
+        shape: Name of the model's shape.
+        method: Name of the method.
+        requests: How many.
+        batch: Rows at a time.
+        shortest: Fewest tokens of a text.
+        longest: Most tokens of a text.
+        prompt_tokens: Of each request.
+        tokens: Written in each run.
+        arrival_seconds: Time of each run in the order of arrival, with ``generate``.
+        same_loop_seconds: The same batches with our loop.
+        ours_seconds: With rows filled again.
+        bound_seconds: Time in which no row is idle.
+        environment: Where it was measured.
+    """
+
+    shape: str
+    method: str
+    requests: int
+    batch: int
+    shortest: int
+    longest: int
+    prompt_tokens: int
+    tokens: int
+    arrival_seconds: tuple[float, ...]
+    same_loop_seconds: tuple[float, ...]
+    ours_seconds: tuple[float, ...]
+    bound_seconds: tuple[float, ...]
+    environment: dict[str, Any]
+
+    @property
+    def speed_up(self) -> Spread:
+        """How many times as fast ours is as batches in the order of arrival."""
+        return Spread.of(map(truediv, self.arrival_seconds, self.ours_seconds))
+
+    @property
+    def batching_alone(self) -> Spread:
+        """The same where both use our loop."""
+        return Spread.of(map(truediv, self.same_loop_seconds, self.ours_seconds))
+
+    @property
+    def share_of_bound(self) -> Spread:
+        """The bound over our time."""
+        return Spread.of(map(truediv, self.bound_seconds, self.ours_seconds))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values that JSON can hold."""
+        spreads = {name: asdict(getattr(self, name)) for name in ("speed_up", "batching_alone", "share_of_bound")}
+        return asdict(self) | spreads
+
+
+def batching(
+    shape: str = "smollm2",
+    method: str = "pre",
+    requests: int = 512,
+    batch: int = 64,
+    lengths: tuple[int, int] = (10, 500),
+    prompt: int = 64,
+    repeats: int = 2,
+    seed: int = 0,
+    device: str | None = None,
+) -> BatchingReport:
+    """Time requests of mixed lengths in three ways.
+
+    Args:
+        shape: A name in ``impatience.bench_shapes``.
+        method: A name from ``impatience methods``.
+        requests: How many; a multiple of ``batch``.
+        batch: Rows at a time.
+        lengths: The fewest and the most tokens of a text; all between are equally likely.
+        prompt: Tokens of each prompt.
+        repeats: Runs of each way, at least 2.
+        seed: Of weights, prompts and lengths.
+        device: "cpu" or "cuda"; None is the GPU if there is one.
+    """
+    if repeats < 2 or batch < 1 or requests < batch or requests % batch or not 1 <= lengths[0] <= lengths[1]:
+        raise OptionError(
+            f"requests={requests}, batch={batch}, lengths={lengths}, repeats={repeats}: give at least 2 repeats, a "
+            f"multiple of the batch for requests, and lengths in order."
+        )
+    where = device_of(device)
+    model = attach(build(shape, seed, where), method)
+    model.taught = True  # nothing that random weights say is meant, so no warning about it either
+    draw = random.Random(seed)
+    rows = prompts(requests, prompt, model.config.vocab_size, seed)
+    orders = [Order(row, length, length) for row in rows for length in [draw.randint(*lengths)]]
+    even = round(mean(order.budget for order in orders))
+    decoder = Decoder(model)
+    # One decoder keeps its recorded steps, so both ways of ours and the bound replay the same ones.
+    ordered = sorted(orders, key=lambda order: -order.budget)
+    ways: dict[str, Callable[[], object]] = {
+        "arrival": lambda: _arrival(model, orders, batch),
+        "same_loop": lambda: [decoder.write(part, ENDLESS, batch) for part in _parts(orders, batch)],
+        "ours": lambda: decoder.write(ordered, ENDLESS, batch),
+        "bound": lambda: decoder.write([Order(row, even, even) for row in rows[:batch]], ENDLESS, batch),
+    }
+    decoder.write([ordered[0]] * batch, ENDLESS, batch)  # records the steps of all lengths
+    _arrival(model, [Order(row, 8, 8) for row in rows[:batch]], batch)
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for run in range(repeats):
+        for name in list(ways) if run % 2 == 0 else list(ways)[::-1]:
+            times[name].append(timed(ways[name], where)[0])
+    bound = tuple(seconds * requests / batch for seconds in times["bound"])
+    tokens = sum(order.budget for order in orders)
+    return BatchingReport(
+        shape,
+        method,
+        requests,
+        batch,
+        *lengths,
+        prompt,
+        tokens,
+        tuple(times["arrival"]),
+        tuple(times["same_loop"]),
+        tuple(times["ours"]),
+        bound,
+        environment() | {"seed": seed, "device": where.type},
+    )
+
+
+def _arrival(model: LengthControlled, orders: Sequence[Order], batch: int) -> None:
+    """Write batches as they come, each until its longest text is done."""
+    limit: dict[str, Any] = {"eos_token_id": model.config.vocab_size, "do_sample": False}
+    for part in _parts(orders, batch):
+        ids = torch.tensor([order.ids for order in part], device=model.device)
+        goals = [order.target for order in part]
+        model.generate(
+            ids, attention_mask=torch.ones_like(ids), target_tokens=goals, max_new_tokens=max(goals), **limit
+        )
+
+
+def _parts(orders: Sequence[Order], size: int) -> list[Sequence[Order]]:
+    return [orders[begin : begin + size] for begin in range(0, len(orders), size)]
+
+
+def render(report: BatchingReport) -> Table:
+    """Return the report as a table for the terminal."""
+    table = Table(
+        title=f"{report.requests} texts of {report.shortest} to {report.longest} tokens, {report.batch} at a time: "
+        f"{report.method} on {report.shape}",
+        caption=f"medians of {len(report.ours_seconds)} runs, quartiles in brackets; "
+        f"{place(report.environment, report.environment['device'])}",
+    )
+    for heading in ("", "seconds", "tokens/s", "ours is faster ×"):
+        table.add_column(heading, justify="right" if heading else "left")
+    ratios = {"as they arrive, generate": report.speed_up, "as they arrive, our loop": report.batching_alone}
+    for name, seconds in (
+        ("as they arrive, generate", report.arrival_seconds),
+        ("as they arrive, our loop", report.same_loop_seconds),
+        ("ours: rows filled again", report.ours_seconds),
+        ("bound: no row idle", report.bound_seconds),
+    ):
+        ratio = ratios[name].shown() if name in ratios else ""
+        if name.startswith("bound"):
+            ratio = report.share_of_bound.shown()
+        table.add_row(name, f"{median(seconds):.2f}", f"{report.tokens / median(seconds):.0f}", ratio)
+    return table

@@ -1,0 +1,131 @@
+"""What benches share: models of known shapes with random weights, clocks, and the rate at which memory is copied.
+
+The weights are random: how fast a dense model is does not depend on what it says.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+
+from impatience.errors import OptionError
+from impatience.registry import nearest
+
+_SIZES = (
+    *("vocab_size", "hidden_size", "intermediate_size"),
+    *("num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+)
+SHAPES = {"tiny": (512, 64, 128, 2, 4, 2), "smollm2": (49152, 576, 1536, 30, 9, 3)}
+"""Llama shapes that can be timed, all with tied embeddings; ``smollm2`` is that of SmolLM2-135M."""
+_T5_SIZES = ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads")
+T5_SHAPES = {"flan-t5-small": (32128, 512, 64, 1024, 8, 6)}
+"""T5 shapes that can be timed, all gated and with a head of their own, as flan types are."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Where repeated measurements lie."""
+
+    minimum: float
+    low_quartile: float
+    median: float
+    high_quartile: float
+    maximum: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        """Summarise two or more measurements."""
+        ordered = sorted(values)
+        low, middle, high = statistics.quantiles(ordered, n=4, method="inclusive")
+        return cls(ordered[0], low, middle, high, ordered[-1])
+
+    def shown(self, digits: int = 2) -> str:
+        """Return the median and, in brackets, the quartiles, for a table."""
+        return f"{self.median:.{digits}f} \\[{self.low_quartile:.{digits}f}, {self.high_quartile:.{digits}f}]"
+
+
+def shape_config(shape: str) -> Any:
+    """Return the configuration of a model of some shape.
+
+    Raises:
+        OptionError: If there is no such shape.
+    """
+    if shape in T5_SHAPES:
+        sizes = dict(zip(_T5_SIZES, T5_SHAPES[shape], strict=True))
+        kind = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "decoder_start_token_id": 0}
+        config = transformers.T5Config(**sizes, **kind, dropout_rate=0.0, pad_token_id=0, eos_token_id=1)
+        config.tie_word_embeddings = False  # the class itself sets it back
+        return config
+    if shape not in SHAPES:
+        known = [*SHAPES, *T5_SHAPES]
+        raise OptionError(f"shape={shape!r}: give one of {', '.join(known)}.{nearest(shape, known)}")
+    sizes = dict(zip(_SIZES, SHAPES[shape], strict=True)) | {"max_position_embeddings": 8192}
+    return transformers.LlamaConfig(**sizes, tie_word_embeddings=True, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+
+
+def untrained(shape: str) -> Any:
+    """Return a model as its class makes it."""
+    config = shape_config(shape)
+    if shape not in T5_SHAPES:
+        return transformers.LlamaForCausalLM(config)
+    model = transformers.T5ForConditionalGeneration(config)
+    model.set_input_embeddings(model.shared)  # one table for both sides, and a head of its own
+    return model
+
+
+def build(shape: str, seed: int, device: torch.device, dtype: str | None = None) -> Any:
+    """Return a model with random weights: unless a dtype is named, bfloat16 on a GPU and float32 elsewhere.
+
+    Raises:
+        OptionError: If the dtype is neither of them.
+    """
+    if dtype not in (None, "float32", "bfloat16"):
+        raise OptionError(f"dtype={dtype!r}: give 'float32' or 'bfloat16'.")
+    kind = dtype or ("bfloat16" if device.type == "cuda" else "float32")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = untrained(shape)
+    return model.to(device, torch.float32 if kind == "float32" else torch.bfloat16).eval()
+
+
+def device_of(name: str | None) -> torch.device:
+    """Return the device of a name; None is the GPU if there is one.
+
+    Raises:
+        OptionError: If there is no such device.
+    """
+    there = torch.cuda.is_available()
+    if name not in (None, "cpu", "cuda") or (name == "cuda" and not there):
+        raise OptionError(f"device={name!r}: give 'cpu'{' or cuda' if there else '; there is no GPU here'}.")
+    return torch.device(name or ("cuda" if there else "cpu"))
+
+
+def timed(run: Callable[[], object], device: torch.device) -> tuple[float, float]:
+    """Return the seconds and the processor seconds of one run."""
+    wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    wait()
+    begin, cpu_begin = time.perf_counter(), time.process_time()
+    run()
+    wait()
+    return time.perf_counter() - begin, time.process_time() - cpu_begin
+
+
+def copy_bandwidth(device: torch.device, repeats: int = 5) -> float:
+    """Return the bytes a second that a large copy reads and writes, the best of some."""
+    size = 2**30 if device.type == "cuda" else 2**28
+    source = torch.ones(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    seconds = [timed(lambda: target.copy_(source), device)[0] for _ in range(repeats + 1)]
+    return 2 * size / min(seconds[1:])
+
+
+def place(environment: dict[str, Any], device: str) -> str:
+    """Say where something was measured, for the line under a table."""
+    where = environment["gpu"] if device == "cuda" else f"{environment['cpu']}, {environment['threads']} threads"
+    return f"{where}; torch {environment['torch']}, transformers {environment['transformers']}"

@@ -1,0 +1,136 @@
+"""The ``bench`` commands that need no server and no cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from impatience.errors import OptionError
+
+app = typer.Typer(help="Measure speed, side by side in one run.", no_args_is_help=True)
+
+_Shape = Annotated[str, typer.Option(help="'tiny', 'smollm2': a 135M Llama, or 'flan-t5-small'.")]
+_Method = Annotated[str, typer.Option(help="The method to time.")]
+_Seed = Annotated[int, typer.Option(help="Seed of weights and prompts.")]
+_Prompt = Annotated[int, typer.Option(help="Tokens of each prompt.")]
+_Device = Annotated[str | None, typer.Option(help="'cpu' or 'cuda'; the GPU if there is one without it.")]
+_Out = Annotated[Path | None, typer.Option(help="Also write the report as JSON to this file.")]
+
+
+@app.command()
+def overhead(
+    shape: _Shape = "smollm2",
+    method: _Method = "pre",
+    targets: Annotated[str, typer.Option(help="Target lengths in tokens, separated by commas.")] = "64,256,1024",
+    batch: Annotated[int, typer.Option(help="Rows written at once.")] = 1,
+    prompt: _Prompt = 16,
+    repeats: Annotated[int, typer.Option(help="Pairs of runs for each target.")] = 7,
+    device: _Device = None,
+    seed: _Seed = 0,
+    out: _Out = None,
+) -> None:
+    """Time controlled against plain generate of the same model."""
+    from impatience import bench
+
+    lengths = _numbers(targets, "--targets")
+    report = bench.overhead(shape, method, lengths, batch, repeats, seed, prompt, device)
+    _show(bench.render(report), report.to_dict(), out)
+
+
+@app.command()
+def decode(
+    shape: _Shape = "smollm2",
+    method: _Method = "pre",
+    targets: Annotated[str, typer.Option(help="Lengths in tokens, separated by commas.")] = "100,1000",
+    batches: Annotated[str, typer.Option(help="Rows written at once, separated by commas.")] = "1,64",
+    against: Annotated[int, typer.Option(help="The longest target that generate is timed at too.")] = 100,
+    prompt: _Prompt = 64,
+    repeats: Annotated[int, typer.Option(help="Runs of each side.")] = 5,
+    device: _Device = None,
+    dtype: Annotated[str | None, typer.Option(help="'float32', or 'bfloat16', the default on a GPU.")] = None,
+    seed: _Seed = 0,
+    out: _Out = None,
+) -> None:
+    """Time our own loop against transformers' generate, and against what memory allows."""
+    from impatience import bench_decoding
+
+    lengths, rows = _numbers(targets, "--targets"), _numbers(batches, "--batches")
+    report = bench_decoding.decoding(shape, method, lengths, rows, against, prompt, repeats, seed, device, dtype)
+    _show(bench_decoding.render(report), report.to_dict(), out)
+
+
+@app.command()
+def batching(
+    shape: _Shape = "smollm2",
+    method: _Method = "pre",
+    requests: Annotated[int, typer.Option(help="Texts to write.")] = 512,
+    batch: Annotated[int, typer.Option(help="Texts written at a time.")] = 64,
+    lengths: Annotated[str, typer.Option(help="Fewest and most tokens of a text.")] = "10,500",
+    prompt: _Prompt = 64,
+    repeats: Annotated[int, typer.Option(help="Runs of each way.")] = 2,
+    device: _Device = None,
+    seed: _Seed = 0,
+    out: _Out = None,
+) -> None:
+    """Time texts of mixed lengths: in batches as they arrive, and in rows that are filled again."""
+    from impatience import bench_batching
+
+    ends = _numbers(lengths, "--lengths")
+    if len(ends) != 2:
+        raise OptionError(f"--lengths has {lengths!r}: give two numbers, e.g. 10,500.")
+    report = bench_batching.batching(shape, method, requests, batch, (ends[0], ends[1]), prompt, repeats, seed, device)
+    _show(bench_batching.render(report), report.to_dict(), out)
+
+
+@app.command()
+def training(
+    shape: Annotated[str, typer.Option(help="'tiny', or 'smollm2': a 135M Llama.")] = "smollm2",
+    data: Annotated[str | None, typer.Option(help="Real rows, e.g. elife:impact; made-up ones without it.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the data, unless IMPATIENCE_DATA is set.")] = None,
+    limit: Annotated[int, typer.Option(help="Rows of the data to use.")] = 1500,
+    batch: Annotated[int, typer.Option(help="Rows of a step.")] = 16,
+    steps: Annotated[int, typer.Option(help="Steps of each side.")] = 120,
+    seed: Annotated[int, typer.Option(help="Seed of weights and order.")] = 0,
+    out: _Out = None,
+) -> None:
+    """Time impatience train against a plain loop, on the same rows at the same batch size."""
+    from impatience import bench_training
+
+    rows = bench_training.real_rows(data, data_dir, limit) if data else None
+    report = bench_training.training(rows, shape=shape, batch=batch, steps=steps, seed=seed)
+    _show(bench_training.render_training(report), report.to_dict() | {"data": data or "made up"}, out)
+
+
+@app.command()
+def start(
+    model: Annotated[str | None, typer.Option(help="A folder or hub name instead of the default model.")] = None,
+    words: Annotated[int, typer.Option(help="Words to ask for.")] = 40,
+    repeats: Annotated[int, typer.Option(help="New processes to time.")] = 5,
+    out: _Out = None,
+) -> None:
+    """Time a new process from its start to its first text, and say where the time goes."""
+    from impatience import bench_start
+    from impatience.sources import DEFAULT_MODEL
+
+    report = bench_start.start(model or DEFAULT_MODEL, words, repeats)
+    _show(bench_start.render(report), report.to_dict(), out)
+
+
+def _show(table: Any, report: dict[str, Any], out: Path | None) -> None:
+    import json
+
+    from rich.console import Console
+
+    Console().print(table)
+    if out is not None:
+        out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+def _numbers(text: str, name: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if not part.isdigit():
+            raise OptionError(f"{name} has {part!r}: give whole numbers separated by commas, e.g. 64,256.")
+    return tuple(map(int, parts))

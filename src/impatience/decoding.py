@@ -1,0 +1,297 @@
+"""Greedy writing, fast: one step for all rows, recorded once on a GPU, and rows that are filled again as texts end.
+
+``generate`` of transformers grows its cache and looks at all ids at every step, and a batch takes as long as its
+longest text. Here a step is one forward pass over tensors that stay where they are, see ``impatience.stepping``, so
+that a GPU can replay it. Where a text ends, the next one takes its row.
+
+What is read before the last token of a prompt gets no signal and is read in one pass. The last token, which carries
+progress 0 (in an encoder-decoder: the start token), is the first step. Texts are those that ``generate`` writes one at
+a time, and do not depend on what they are written with.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from transformers import DynamicCache, EncoderDecoderCache
+
+from impatience import stepping
+from impatience.endings import LengthReport, Settlement
+from impatience.families import unwrap
+from impatience.model import LengthControlled
+from impatience.slots import stacked
+from impatience.stepping import Manner, Read, Size, Stepper, Track, at_work
+
+PEEK = 4
+"""On a GPU it is looked up after so many steps which texts have ended: looking means waiting for it."""
+PREFILL = 16_384
+"""The most tokens that are read in one pass, padding included."""
+KEPT = 3
+"""Manners of writing whose tensors, and recorded steps, are kept for the next call; the latest ones."""
+SPARE = 4
+"""On a GPU steps that were recorded with up to so many times the rows are replayed: idle rows cost little there."""
+
+_FIXED_ROPE = ("default", "linear", "llama3", "yarn")
+_HARMLESS = {
+    *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id"),
+    *("max_length", "max_new_tokens", "min_length", "min_new_tokens"),
+    *("do_sample", "temperature", "top_k", "top_p", "num_beams", "early_stopping", "length_penalty"),
+    *("use_cache", "transformers_version", "_from_model_config"),
+}
+"""Settings that a greedy search does not look at, or that a target replaces."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """A text to write.
+
+    Attributes:
+        ids: What the model reads, without padding.
+        target: How long the text must be.
+        budget: The most tokens to write, EOS included.
+    """
+
+    ids: Sequence[int]
+    target: int
+    budget: int
+
+
+@dataclass(frozen=True)
+class Written:
+    """A text as it was written.
+
+    Attributes:
+        ids: What the model wrote, with the EOS that ends it unless the budget did.
+        kept: How many of them the landing leaves; EOS is not counted.
+        report: How it ended.
+        eos_curve: What the model itself gave EOS at each step, before anything was barred.
+    """
+
+    ids: tuple[int, ...]
+    kept: int
+    report: LengthReport
+    eos_curve: tuple[float, ...]
+
+
+def unsupported(model: LengthControlled, options: Mapping[str, Any]) -> str | None:
+    """Say why texts cannot be written here, as the end of a sentence, or return None if they can.
+
+    Args:
+        model: What writes.
+        options: What ``generate`` would be given besides inputs, target, landing and ``no_loops``.
+    """
+    inner: Any = unwrap(model.base_model)
+    config = inner.config
+    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    if inner is not model.base_model:
+        return "an adapter or a compiler is wrapped around it"
+    if model.steering.conventions != "paper":
+        return "it follows the authors' conventions"
+    if config._attn_implementation not in ("sdpa", "eager"):
+        return f"its attention is {config._attn_implementation!r}"
+    if getattr(config, "sliding_window", None) is not None:
+        return "it reads its text through a window"
+    if rope not in _FIXED_ROPE:
+        return f"its positions are scaled by length ({rope})"
+    wishes = inner.generation_config.to_diff_dict() | dict(options)
+    if wishes.get("do_sample") or (wishes.get("num_beams") or 1) > 1:
+        return "it searches or draws"
+    extra = sorted(name for name, value in wishes.items() if value is not None and name not in _HARMLESS)
+    return f"of {', '.join(extra)}" if extra else None
+
+
+class Watch(Protocol):
+    """Someone who reads texts while they are written."""
+
+    def put(self, place: int, token: int) -> None:
+        """Take the next token of an order's text, be it EOS."""
+
+    def gone(self, place: int) -> bool:
+        """Tell whether nobody wants an order's text any more: it is then given up."""
+
+
+class Decoder:
+    """Writes with one model, greedily.
+
+    Args:
+        model: What writes; see ``unsupported``.
+    """
+
+    def __init__(self, model: LengthControlled) -> None:
+        self.model = model
+        self._inner: Any = unwrap(model.base_model)
+        self._steppers: dict[Manner, Stepper] = {}
+
+    def write(self, orders: Sequence[Order], manner: Manner, rows: int, watch: Watch | None = None) -> list[Written]:
+        """Write texts, so many at a time; those that come first are begun first.
+
+        Args:
+            orders: What to write.
+            manner: How.
+            rows: The most texts that are written at the same time.
+            watch: Reads along; every step then waits for the GPU.
+
+        Returns:
+            A text for each order, in their order.
+        """
+        if not orders:
+            return []
+        found: dict[int, Written] = {}
+        manner = replace(manner, steered=manner.steered and self.model.steering.attached)
+        settlement = Settlement(manner.unit, manner.landing, manner.eos, self.model.vocabulary)
+        size = self._size(orders, min(rows, len(orders)))
+        with torch.inference_mode(), at_work(self.model):
+            for place, track in self._run(orders, manner, size, watch):
+                order = orders[place]
+                kept, report = settlement.settle(track.ids, order.target, track.chances, track.choices)
+                found[place] = Written(tuple(track.ids), kept, report, tuple(track.curve))
+        return [found[place] for place in range(len(orders))]
+
+    def _size(self, orders: Sequence[Order], rows: int) -> Size:
+        """Return what orders take, rounded up so that recorded steps serve the next ones too."""
+        longest = max(self._before(order) + order.budget for order in orders)
+        columns = _up(longest + stepping.STRIDE // 2, stepping.STRIDE)
+        source = _up(max(len(order.ids) for order in orders), 64) if self.model.family.encoder_decoder else 0
+        return Size(rows, columns, _up(max(order.budget for order in orders), 64), source)
+
+    def _before(self, order: Order) -> int:
+        """Return how many tokens the decoder reads before its first step."""
+        return 0 if self.model.family.encoder_decoder else len(order.ids) - 1
+
+    def _ready(self, manner: Manner, size: Size, example: Read) -> Stepper:
+        """Return tensors that have room for all this: those of an earlier call, if they have."""
+        last = self._steppers.pop(manner, None)
+        idle = SPARE if self._inner.device.type == "cuda" else 1
+        if last is None or last.device != self._inner.device or not last.size.holds(size, idle):
+            del last  # before the next one takes its memory
+            while len(self._steppers) >= KEPT:
+                del self._steppers[next(iter(self._steppers))]
+            last = Stepper(self.model, manner, size, example)
+        self._steppers[manner] = last
+        last.clear()
+        return last
+
+    def _run(
+        self, orders: Sequence[Order], manner: Manner, size: Size, watch: Watch | None
+    ) -> Iterator[tuple[int, Track]]:
+        """Write texts, each row one after the other, and yield them as they end."""
+        before = [self._before(order) for order in orders]
+        queue = _Queue(self._inner, self.model, orders, size.rows)
+        stepper = self._ready(manner, size, queue.peek())
+        column, steps = max(before), 0
+        taken: dict[int, int] = {}  # by row, which order it writes
+        begins: dict[int, int] = {}  # by row, its first column
+        every = PEEK if stepper.device.type == "cuda" and watch is None else 1
+        while queue or taken:
+            free = [row for row in range(size.rows) if row not in taken][: len(queue)]
+            begun = {}
+            for row in free:
+                place, read = queue.take()
+                order = orders[place]
+                stepper.place(read, row, column)
+                begun[row] = (self._first(order), before[place], order.target, order.budget)
+                taken[row], begins[row] = place, column - before[place]
+            if begun:
+                stepper.begin(column, begun)
+            if column % stepping.STRIDE == 0:
+                spare = min(*begins.values(), column - max((before[place] for place in queue.places), default=0))
+                if spare >= stepping.STRIDE // 4:
+                    stepper.slide(spare, column)
+                    column -= spare
+                    begins = {row: begin - spare for row, begin in begins.items()}
+            stepper.step(column)
+            column, steps = column + 1, steps + 1
+            if watch is not None:
+                ids = stepper.last()
+                for row, place in taken.items():
+                    watch.put(place, ids[row])
+                stepper.give_up([row for row, place in taken.items() if watch.gone(place)])
+            if steps % every == 0:
+                ended = [row for row, end in enumerate(stepper.ended()) if end and row in taken]
+                for row, track in zip(ended, stepper.collect(ended), strict=True):
+                    del begins[row]
+                    yield taken.pop(row), track
+
+    def _first(self, order: Order) -> int:
+        """Return the id of a text's first step."""
+        if self.model.family.encoder_decoder:
+            return int(self._inner.generation_config.decoder_start_token_id)
+        return order.ids[-1]
+
+
+class _Queue:
+    """Texts that wait for a row; their sources are read some at a time.
+
+    Args:
+        inner: The model without wrappers.
+        model: The same with its signal, which is silent while sources are read.
+        orders: What is to be written.
+        most: Sources that are read in one pass.
+    """
+
+    def __init__(self, inner: Any, model: LengthControlled, orders: Sequence[Order], most: int) -> None:
+        self.inner, self.model, self.orders, self.most = inner, model, orders, most
+        self.waiting = deque(range(len(orders)))
+        self.ready: deque[tuple[int, Read]] = deque()
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.ready)
+
+    @property
+    def places(self) -> list[int]:
+        """What has no row yet."""
+        return [*(place for place, _ in self.ready), *self.waiting]
+
+    def peek(self) -> Read:
+        """Return what was read for the next text."""
+        if not self.ready:
+            places = self._next()
+            self.ready.extend(zip(places, self._read([self.orders[place].ids for place in places]), strict=True))
+        return self.ready[0][1]
+
+    def take(self) -> tuple[int, Read]:
+        """Return the next text, its source read."""
+        self.peek()
+        return self.ready.popleft()
+
+    def _next(self) -> list[int]:
+        """Return what is read in the next pass."""
+        places: list[int] = []
+        longest = 0
+        while self.waiting and len(places) < self.most:
+            longest = max(longest, len(self.orders[self.waiting[0]].ids))
+            if places and longest * (len(places) + 1) > PREFILL:
+                break
+            places.append(self.waiting.popleft())
+        return places
+
+    def _read(self, rows: list[Sequence[int]]) -> Iterator[Read]:
+        self.model.steering.stop()
+        device, decoder = self.inner.device, self.model.family.decoder_of(self.inner)
+        ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(device)
+        if not self.model.family.encoder_decoder:
+            # Padding is on the right, where no earlier token sees it; of the last token a step is made.
+            cache, ids = DynamicCache(), ids[:, : max(1, ids.shape[1] - 1)]
+            decoder(input_ids=ids, attention_mask=torch.ones_like(ids), past_key_values=cache, use_cache=True)
+            own = stacked(cache)
+            yield from (Read(own[:, :, row, :, : len(read) - 1]) for row, read in enumerate(rows))
+            return
+        lengths = torch.tensor([len(row) for row in rows], device=device)
+        mask = (torch.arange(ids.shape[1], device=device) < lengths[:, None]).long()
+        encoded = self.inner.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
+        both = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        given = {"encoder_hidden_states": encoded, "encoder_attention_mask": mask, "past_key_values": both}
+        # A step that is thrown away: it leaves the keys and values of the source.
+        decoder(input_ids=torch.zeros_like(ids[:, :1]), **given, use_cache=True)
+        own, source = stacked(both.self_attention_cache), stacked(both.cross_attention_cache)
+        for row, read in enumerate(rows):
+            yield Read(own[:, :, row], source[:, :, row, :, : len(read)], encoded[row, : len(read)])
+
+
+def _up(count: int, step: int) -> int:
+    """Round up to a multiple."""
+    return -(-count // step) * step

@@ -1,0 +1,224 @@
+"""The fast loop writes what ``generate`` writes one at a time, whatever else is in the batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from impatience import attach, stepping
+from impatience.decoding import Decoder, Order, unsupported
+from impatience.generation import step_budget
+from impatience.landing import Landing
+from impatience.lengths import Target, Unit, Vocabulary
+from impatience.stepping import Manner, Size, Stepper
+from impatience.tally import Tally
+from toys import CORPUS, EOS, TOKENIZERS, tiny_model
+
+SOURCES = (1, 5, 17, 3, 30, 2, 40)
+TARGETS = (3, 20, 8, 1, 15, 33, 6)
+KINDS = ("llama", "gpt2", "gpt_neox", "t5", "marian", "bart")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def model_of(kind: str, method: str = "pre", tokenizer: str = "byte_level", **options: Any) -> Any:
+    words = TOKENIZERS[tokenizer]()
+    base = tiny_model(kind, vocab_size=len(words), seed=3, max_position_embeddings=400)
+    with torch.no_grad():
+        base.get_output_embeddings().weight[EOS] *= 2  # random weights hardly ever end by themselves
+    model = attach(base, method, tokenizer=words, **options)
+    for weight in model.steering.projections.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    model.taught = True
+    return model.to(DEVICE)
+
+
+def orders_for(model: Any, unit: Unit, landing: Landing, targets: tuple[int, ...]) -> list[Order]:
+    draw = torch.Generator().manual_seed(1)
+    orders = []
+    for source, target in zip(SOURCES, targets, strict=False):
+        ids = torch.randint(4, model.config.vocab_size, (source,), generator=draw).tolist()
+        room = model.family.room(model.base_model)
+        room = None if room is None else room - (1 if model.family.encoder_decoder else source)
+        orders.append(Order(ids, target, step_budget(Target(unit, (target,)), landing, room)))
+    return orders
+
+
+def alone(model: Any, order: Order, manner: Manner) -> tuple[list[int], Any]:
+    ids = torch.tensor([order.ids], device=DEVICE)
+    given: dict[str, Any] = {f"target_{manner.unit}": order.target, "attention_mask": torch.ones_like(ids)}
+    out, (report,) = model.generate(
+        ids, **given, landing=manner.landing, no_loops=manner.no_loops, do_sample=False, return_report=True
+    )
+    written = out[0, 1 if model.family.encoder_decoder else len(order.ids) :].tolist()
+    return written[: written.index(EOS)] if EOS in written else written, report
+
+
+def check(
+    model: Any, manner: Manner, rows: int = 3, decoder: Decoder | None = None, targets: tuple[int, ...] = TARGETS
+) -> None:
+    orders = orders_for(model, manner.unit, manner.landing, targets)
+    found = (decoder or Decoder(model)).write(orders, manner, rows)
+    assert len({written.ids for written in found}) > 2
+    for order, written in zip(orders, found, strict=True):
+        ids, report = alone(model, order, manner)
+        assert list(written.ids[: written.kept]) == ids
+        assert written.report.eos_probability == pytest.approx(report.eos_probability, abs=1e-4)
+        assert replace(written.report, eos_probability=0.0) == replace(report, eos_probability=0.0)
+        assert len(written.eos_curve) == len(written.ids)
+
+
+@pytest.fixture(autouse=True)
+def short_strides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache is read in small steps, so that it grows and is slid over what has ended."""
+    monkeypatch.setattr(stepping, "STRIDE", 16)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("unit", [Unit.TOKENS, Unit.WORDS, Unit.CHARACTERS])
+def test_texts_are_those_of_generate(kind: str, unit: Unit) -> None:
+    check(model_of(kind), Manner(unit, Landing.NATURAL, (EOS,)))
+
+
+@pytest.mark.parametrize("landing", [Landing.EXACT, Landing.AT_MOST])
+@pytest.mark.parametrize("unit", list(Unit))
+@pytest.mark.parametrize(("kind", "tokenizer"), [("llama", "sentencepiece"), ("t5", "byte_level")])
+def test_texts_that_are_held_to_their_targets(kind: str, tokenizer: str, unit: Unit, landing: Landing) -> None:
+    targets = (1, 2, 1, 3) if unit is Unit.SENTENCES else TARGETS  # nothing is as slow as a splitter at every step
+    check(model_of(kind, tokenizer=tokenizer), Manner(unit, landing, (EOS,)), targets=targets)
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "options"),
+    [
+        ("llama", "rpe", {}),
+        ("llama", "none", {}),
+        ("llama", "pre", {"layers": "all", "rank": 4}),
+        ("t5", "lrpe", {}),
+        ("bart", "laam", {}),
+        ("marian", "pre", {"layers": (1,)}),
+    ],
+)
+def test_every_way_of_steering(kind: str, method: str, options: dict[str, Any]) -> None:
+    check(model_of(kind, method, **options), Manner(Unit.WORDS, Landing.NATURAL, (EOS,)))
+
+
+@pytest.mark.parametrize("kind", ["llama", "marian"])
+@pytest.mark.parametrize("landing", list(Landing))
+def test_texts_without_loops(kind: str, landing: Landing) -> None:
+    check(model_of(kind), Manner(Unit.TOKENS, landing, (EOS,), no_loops=3))
+
+
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+def test_it_does_not_matter_how_many_rows_there_are_or_what_was_written_before(kind: str) -> None:
+    model = model_of(kind)
+    decoder, manner = Decoder(model), Manner(Unit.TOKENS, Landing.NATURAL, (EOS,))
+    for rows in (1, 7, 2, 2, 100):
+        check(model, manner, rows, decoder)
+    check(model, Manner(Unit.WORDS, Landing.NATURAL, (EOS,)), 2, decoder)
+
+
+def test_rows_are_filled_again_and_the_cache_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, steps, slides = model_of("llama"), [], []
+    step, slide = Stepper.step, Stepper.slide
+    monkeypatch.setattr(Stepper, "step", lambda self, column: (steps.append(column), step(self, column)))
+    monkeypatch.setattr(Stepper, "slide", lambda self, by, column: (slides.append(by), slide(self, by, column)))
+    budgets = [40, 30, 20, 10, 10, 10] * 3
+    orders = [Order([5, 6, 7], budget, budget) for budget in budgets]
+    found = Decoder(model).write(orders, Manner(Unit.TOKENS, Landing.NATURAL, ()), 2)
+    assert [len(written.ids) for written in found] == budgets
+    assert len(steps) <= sum(budgets) / 2 + 10
+    assert slides
+    assert max(steps) < 80
+
+
+def test_texts_can_be_read_along_and_given_up() -> None:
+    class Reader:
+        def __init__(self) -> None:
+            self.seen: dict[int, list[int]] = {}
+
+        def put(self, place: int, token: int) -> None:
+            self.seen.setdefault(place, []).append(token)
+
+        def gone(self, place: int) -> bool:
+            return place == 1 and len(self.seen[place]) == 4
+
+    reader, orders = Reader(), [Order([5, 6, 7 + n], 9, 9 + n) for n in range(5)]
+    found = Decoder(model_of("llama")).write(orders, Manner(Unit.TOKENS, Landing.NATURAL, ()), 2, reader)
+    assert [len(written.ids) for written in found] == [9, 4, 11, 12, 13]
+    assert [tuple(reader.seen[place]) for place in range(5)] == [written.ids for written in found]
+
+
+def test_tensors_are_kept_for_the_next_call_but_not_for_ever() -> None:
+    decoder, few = Decoder(model_of("llama")), [Order([5, 6], 4, 4)] * 2
+    natural = Manner(Unit.TOKENS, Landing.NATURAL, ())
+    decoder.write(few, natural, 2)
+    first = decoder._steppers[natural]
+    decoder.write(few[:1] + few[:1] * 3, natural, 2)
+    assert decoder._steppers[natural] is first
+    decoder.write([Order([5, 6], 400, 400)] * 2, natural, 2)
+    assert decoder._steppers[natural] is not first
+    for size in range(2, 7):
+        decoder.write(few, replace(natural, no_loops=size), 2)
+    assert [manner.no_loops for manner in decoder._steppers] == [4, 5, 6]
+    small, large = Size(2, 64, 64, 0), Size(8, 64, 64, 0)
+    assert large.holds(small, 4)
+    assert not large.holds(small, 1)
+    assert not small.holds(large, 4)
+    assert not large.holds(replace(small, steps=65), 4)
+
+
+def test_a_signal_that_was_taken_off_is_gone() -> None:
+    model = model_of("llama")
+    decoder, manner = Decoder(model), Manner(Unit.TOKENS, Landing.NATURAL, (EOS,))
+    orders = orders_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)
+    steered = [written.ids for written in decoder.write(orders, manner, 3)]
+    unsteered = [written.ids for written in decoder.write(orders, replace(manner, steered=False), 3)]
+    model.detach()
+    assert [written.ids for written in decoder.write(orders, manner, 3)] == unsteered != steered
+
+
+def test_nothing_is_written_where_nothing_is_asked_for() -> None:
+    assert Decoder(model_of("llama")).write([], Manner(Unit.TOKENS, Landing.NATURAL, (EOS,)), 4) == []
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("unit", list(Unit))
+def test_counting_step_by_step_is_counting_all_at_once(tokenizer: str, unit: Unit) -> None:
+    words = TOKENIZERS[tokenizer]()
+    vocabulary = Vocabulary(len(words), [0, 1, 2], words)
+    drawn = torch.randint(0, len(words), (24, 40), generator=torch.Generator().manual_seed(5))
+    told = torch.nn.utils.rnn.pad_sequence([torch.tensor(words(line)["input_ids"]) for line in CORPUS], True)
+    for ids in (drawn, told):
+        expected = vocabulary.progress(ids, torch.ones_like(ids, dtype=torch.bool), unit)
+        tally = Tally(vocabulary, unit, ids.device)
+        kept = torch.tensor([tally.fresh] * len(ids))
+        assert torch.equal(tally.progress(kept), torch.zeros(len(ids)))
+        for column in range(ids.shape[1]):
+            kept = tally.advance(kept, ids[:, column])
+            assert torch.equal(tally.progress(kept), expected[:, column])
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "options", "reason"),
+    [
+        ("llama", {}, {}, None),
+        ("t5", {}, {"do_sample": False, "max_new_tokens": 9}, None),
+        ("mistral", {}, {}, "window"),
+        ("llama", {}, {"do_sample": True}, "draws"),
+        ("llama", {}, {"num_beams": 2}, "searches"),
+        ("llama", {}, {"repetition_penalty": 1.2, "streamer": object()}, "repetition_penalty, streamer"),
+    ],
+)
+def test_what_cannot_be_written_here_says_why(kind: str, config: Any, options: dict[str, Any], reason: Any) -> None:
+    found = unsupported(model_of(kind, **config), options)
+    assert found is None if reason is None else reason in str(found)
+
+
+def test_other_settings_of_the_model_are_seen() -> None:
+    model = model_of("bart")
+    model.generation_config.no_repeat_ngram_size = 3
+    assert unsupported(model, {}) == "of no_repeat_ngram_size"
+    assert "conventions" in str(unsupported(model_of("bart", conventions="authors"), {}))
