@@ -1,4 +1,4 @@
-"""Make docs/results.md from the committed reports.
+"""Make docs/results.md, and its picture, from the committed reports.
 
     python study/tables.py
 
@@ -12,7 +12,9 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from impatience import plots
 from impatience.reports import EvalReport
 
 ROOT = Path(__file__).parents[1]
@@ -32,12 +34,17 @@ ROWS = {
     "signal": "**glide**, first part of the training",
     "none": "none",
 }
+COLOURS = {
+    **{"none": "#616e7c", "pre": "#e0a030", "rpe": "#2c6e9b"},
+    **{"lrpe": "#4aa3a2", "laam": "#8a5a9e", "glide": "#c0324a"},
+}
 Seeds = list[EvalReport]
 Pick = Callable[[EvalReport], float]
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the page and the picture."""
+    plots.save(picture(), ROOT / "docs" / "images" / "study-a.png")
     (ROOT / "docs" / "results.md").write_text(page(), encoding="utf-8")
 
 
@@ -45,6 +52,42 @@ def page() -> str:
     """Return study/results.md with its tables filled in."""
     text = (ROOT / "study" / "results.md").read_text(encoding="utf-8")
     return re.sub(r"^\{\{(\w+) (.*)\}\}$", lambda made: TABLES[made[1]](*made[2].split()), text, flags=re.MULTILINE)
+
+
+def picture() -> Any:
+    """Draw how far off texts are at each length, with every method, on Marian."""
+    title = "Trained on 20 to 57 tokens, asked for 10 to 1,000"
+    figure = plots.new_figure(10, 5.6, title, "Mean error in tokens on Marian; 32 texts a length")
+    axes = figure.add_axes((0.08, 0.12, 0.58, 0.7))
+    axes.axvspan(20, 57, color=plots.FAINT, alpha=0.6, linewidth=0)
+    axes.set(xscale="log", xlabel="tokens asked for", xlim=(9, 1100))
+    axes.set_yscale("symlog", linthresh=0.1)
+    axes.set_ylim(0, 1100)
+    ends = []
+    for row, seeds in read("a", "sweep")["marian"].items():
+        groups = list(seeds[0].groups)
+        errors = [sum(report.groups[group]["mae"].value for report in seeds) / len(seeds) for group in groups]
+        ours, own = not row.startswith("paper"), row == "glide"
+        style = {"color": COLOURS[row.removeprefix("paper-")], "linestyle": "-" if ours else ":"}
+        axes.plot(
+            [int(group) for group in groups],
+            errors,
+            linewidth=3 if own else 1.8,
+            marker="o",
+            ms=4,
+            clip_on=False,
+            **style,
+        )
+        ends.append((errors[-1], ROWS[row].replace("**", ""), style["color"]))
+    axes.set_xticks([10, 25, 50, 100, 200, 500, 1000], ["10", "25", "50", "100", "200", "500", "1,000"])
+    axes.set_yticks([0, 1, 10, 100, 1000], ["0", "1", "10", "100", "1,000"])
+    axes.minorticks_off()
+    axes.spines[["top", "right"]].set_visible(False)
+    for place, (_, name, colour) in enumerate(sorted(ends, reverse=True)):
+        figure.text(0.69, 0.79 - 0.07 * place, name, color=colour, size=11.5)
+    legend = "The band of the training is grey;\nwhat is dotted is as in the paper."
+    figure.text(0.69, 0.12, legend, size=10.5, color=plots.SOFT)
+    return figure
 
 
 def read(study: str, task: str) -> dict[str, dict[str, Seeds]]:
