@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 def attach(
     base_model: Any,
-    method: str | Method = "pre",
+    method: str | Method = "glide",
     *,
     tokenizer: Any = None,
     conventions: Conventions = "paper",

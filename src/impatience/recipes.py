@@ -41,7 +41,7 @@ class ModelPart:
     """What is trained."""
 
     base: str = _needed("a folder, a hub name, or a name that `impatience models` lists")
-    method: str = option("pre", "a name that `impatience methods` lists")
+    method: str = option("glide", "a name that `impatience methods` lists")
     options: Mapping[str, Any] = field(default_factory=dict, metadata={"help": "the method's options"})
     lora: LoraPart | None = option(None, "low-rank adapters; none trains all weights")
     start: str | None = option(

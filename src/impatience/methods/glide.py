@@ -40,6 +40,9 @@ class Glide(Pre):
         "step",
         "as for every method, but 'step' by default: noise that grows with the target would blur the landing",
     )
+    layers: tuple[int, ...] | Literal["all"] | None = option(
+        "all", "as for every method, but 'all' by default: at the input alone it does not reach beyond what was trained"
+    )
     landing: float = option(
         24.0, "K, the last steps that are counted down, in tokens or what they come to in other units"
     )
