@@ -233,7 +233,7 @@ def test_recipes_and_datasets_are_listed(monkeypatch: pytest.MonkeyPatch, capsys
     listed = capsys.readouterr().out
     assert len(listed.splitlines()) > 20
     assert "small/toy" in listed
-    assert "paper/bart-cnn_dailymail-pre   Table 1, CNN/DM" in listed
+    assert "paper/bart-cnn_dailymail-pre Table 1, CNN/DM" in " ".join(listed.split())
     run("recipes", "--options", monkeypatch=monkeypatch)
     assert "| `model.base` | text | needed |" in capsys.readouterr().out
     run("datasets", monkeypatch=monkeypatch)

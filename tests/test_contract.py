@@ -41,9 +41,17 @@ def shared_model(kind: str) -> Any:
     return tiny_model(kind)
 
 
+def wake(model: LengthControlled) -> LengthControlled:
+    """Give a signal that enters through projections something to say, as if they had been trained."""
+    chance = torch.Generator().manual_seed(0)
+    for parameter in model.steering.parameters():
+        torch.nn.init.normal_(parameter, std=0.3, generator=chance)
+    return model
+
+
 @pytest.fixture
 def controlled(method: str, kind: str) -> Any:
-    model = attach(shared_model(kind), method, noise="step")
+    model = wake(attach(shared_model(kind), method, noise="step"))
     yield model
     model.detach()
 
@@ -246,7 +254,7 @@ def test_gradients_flow_and_checkpointing_does_not_change_them(method: str, kind
 @one_pair_a_family
 def test_noise_is_for_training_only(method: str, kind: str) -> None:
     source = batch()
-    model = attach(tiny_model(kind), method, noise=5.0)
+    model = wake(attach(tiny_model(kind), method, noise=5.0))
     labels = {"labels": source["input_ids"]}
     assert torch.equal(model(**source, **labels).logits, model(**source, **labels).logits)
     model.train()
@@ -267,8 +275,7 @@ def test_layer_projections_start_silent_then_steer_and_are_saved(
     plain = base(**source, **labels).logits
     model = attach(base, method, layers="all", rank=rank)
     assert torch.equal(model(**source, **labels).logits, plain)
-    for parameter in model.steering.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
+    wake(model)
     assert not torch.allclose(model(**source, **labels).logits, plain, atol=1e-3)
     assert_steps_agree(model, family, source)
     model.save_pretrained(tmp_path)
