@@ -24,6 +24,7 @@ _LANDED = {
     "forced": "The landing was forced: the model would not have ended there by itself.",
     "missed": "It missed the target.",
 }
+_MOST_TRIES = 16
 _UNITS = {"--words": "words", "--chars": "characters", "--sentences": "sentences", "--tokens": "tokens"}
 
 Words = Annotated[str | None, typer.Option(metavar="N", help="Length in words; several, as in 20,60, give several.")]
@@ -39,6 +40,9 @@ Task = Annotated[
     typer.Option(help="summarize, rewrite, title, question, or chat: the text is a message. As trained by default."),
 ]
 Model = Annotated[str | None, typer.Option(help="A folder or hub name instead of the default model.")]
+Tries = Annotated[
+    int, typer.Option(metavar="N", help="Write up to N texts, for this length and some below, and keep the best.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the text alone.")]
 
 
@@ -56,6 +60,7 @@ def write(
     at_most: AtMost = False,
     task: Task = None,
     model: Model = None,
+    tries: Tries = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line, with text and report.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -65,6 +70,7 @@ def write(
     """
     lengths = _lengths(words, chars, sentences, tokens, ratio)
     landing = _landing(natural, exact, at_most)
+    _check_tries(tries)
     asks, failed = _asks(files or ["-"], lengths, landing, task)
     from impatience.writer import load
 
@@ -72,8 +78,8 @@ def write(
         writer = load(model, quiet=quiet)
         for ask in asks:
             writer.check(ask)
-        live = not (as_json or quiet) and sys.stdout.isatty()
-        for number, (ask, result) in enumerate(_results(writer, asks, live=live)):
+        live = not (as_json or quiet) and tries == 1 and sys.stdout.isatty()
+        for number, (ask, result) in enumerate(_results(writer, asks, tries, live=live)):
             if as_json:
                 typer.echo(json.dumps({"file": ask.id, **_report(result)}, ensure_ascii=False))
                 continue
@@ -101,6 +107,7 @@ def batch(
     at_most: AtMost = False,
     task: Task = None,
     model: Model = None,
+    tries: Tries = 1,
     budget: Annotated[int, typer.Option(help="Tokens that are written at once: rows × (source + output).")] = 16384,
     engine: Engine = "local",
     workers: Workers = None,
@@ -118,6 +125,7 @@ def batch(
     if budget < 1:
         raise OptionError(f"--budget {budget}: give at least 1.")
     landing = _landing(natural, exact, at_most)
+    _check_tries(tries)
     where = choose(engine, workers)
     if not source.is_file():
         raise SourceError(f"There is no file {str(source)!r}. Name a JSONL or CSV file.")
@@ -137,6 +145,7 @@ def batch(
         ratio=value if unit is None else None,
         landing=Landing(landing),
         task=task,
+        tries=tries,
     )
     malformed: list[ImpatienceError] = []
     rows = sum(1 for _ in read_rows(source, malformed.append)) + len(malformed)
@@ -214,6 +223,11 @@ def _landing(natural: bool, exact: bool, at_most: bool) -> str:
     return chosen[0] if chosen else "natural"
 
 
+def _check_tries(tries: int) -> None:
+    if not 1 <= tries <= _MOST_TRIES:
+        raise OptionError(f"--tries {tries}: give a whole number from 1 to {_MOST_TRIES}.")
+
+
 def _asks(
     files: Sequence[str], lengths: Sequence[tuple[str | None, float]], landing: str, task: str | None
 ) -> tuple[list[Ask], bool]:
@@ -245,10 +259,10 @@ def _asks(
     return asks, bool(failures)
 
 
-def _results(writer: Any, asks: Sequence[Ask], *, live: bool) -> Iterator[tuple[Ask, Result]]:
+def _results(writer: Any, asks: Sequence[Ask], tries: int, *, live: bool) -> Iterator[tuple[Ask, Result]]:
     """Write one after the other on a terminal, where someone watches; else all at once."""
     if not live:
-        yield from zip(asks, writer.write_many(asks), strict=True)
+        yield from zip(asks, writer.write_many(asks, tries=tries), strict=True)
         return
     from rich.console import Console
 
