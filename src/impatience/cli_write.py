@@ -24,7 +24,6 @@ _LANDED = {
     "forced": "The landing was forced: the model would not have ended there by itself.",
     "missed": "It missed the target.",
 }
-_MOST_TRIES = 16
 _UNITS = {"--words": "words", "--chars": "characters", "--sentences": "sentences", "--tokens": "tokens"}
 
 Words = Annotated[str | None, typer.Option(metavar="N", help="Length in words; several, as in 20,60, give several.")]
@@ -224,8 +223,10 @@ def _landing(natural: bool, exact: bool, at_most: bool) -> str:
 
 
 def _check_tries(tries: int) -> None:
-    if not 1 <= tries <= _MOST_TRIES:
-        raise OptionError(f"--tries {tries}: give a whole number from 1 to {_MOST_TRIES}.")
+    from impatience.aiming import MOST_TRIES
+
+    if not 1 <= tries <= MOST_TRIES:
+        raise OptionError(f"--tries {tries}: give a whole number from 1 to {MOST_TRIES}.")
 
 
 def _asks(
