@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from impatience import Ask, Result, Unit, Writer
-from impatience.aiming import aims, best, landed_well
+from impatience.aiming import aims, best, check_tries, landed_well
 from impatience.drafting import aimed
 from impatience.errors import OptionError, SourceError
 from impatience.landing import Landing
@@ -43,7 +43,7 @@ def test_aims_are_the_target_and_a_few_lengths_below(target: int, unit: Unit, tr
 @pytest.mark.parametrize("tries", [0, -1, 17, 2.0, True, "5"])
 def test_as_many_tries_as_there_can_be(tries: Any) -> None:
     with pytest.raises(OptionError, match="from 1 to 16"):
-        aims(40, Unit.WORDS, tries)
+        check_tries(tries)
 
 
 @pytest.mark.parametrize("tries", [0, 17])
@@ -136,6 +136,11 @@ ASKS = [
     Ask(f"{n}", CORPUS[n], 8 + n, unit, landing, "title")
     for n, (unit, landing) in enumerate((unit, landing) for unit in (Unit.TOKENS, Unit.WORDS) for landing in Landing)
 ]
+
+
+def test_a_wrong_number_of_tries_is_refused_before_anything_is_written(writer: Writer) -> None:
+    with pytest.raises(OptionError, match="tries=17"):
+        writer.write(" ".join(CORPUS), words=5, tries=17)
 
 
 def test_one_try_is_what_it_always_was(writer: Writer) -> None:

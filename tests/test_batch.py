@@ -209,7 +209,7 @@ def test_the_command(tmp_path: Path, toy_folder: Path, monkeypatch: pytest.Monke
         ([source, out, "--words", "3,4"], "one text for a row"),
         ([source, out, "--budget", "0"], "at least 1"),
         ([source, out, "--task", "sing"], "there are summarize"),
-        ([source, out, "--words", "3", "--tries", "0"], "--tries 0: give a whole number from 1 to 16"),
+        ([source, out, "--words", "3", "--tries", "0"], "tries=0: give a whole number from 1 to 16"),
         ([source, out, "--words", "4", "--exact", "--model", toy_folder], "target was 3 and is 4"),
     ):
         assert command(monkeypatch, *wrong) == 2

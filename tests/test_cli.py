@@ -140,7 +140,7 @@ def test_write_reads_standard_input_and_can_be_quiet(
         (["write", "ARTICLE", "--words", "5", "--exact", "--at-most"], "choose one"),
         (["write", "ARTICLE", "--words", "5", "--model", "./nowhere"], "nowhere"),
         (["write", "ARTICLE", "--words", "0", "--model", "FOLDER"], "at least 1"),
-        (["write", "ARTICLE", "--words", "5", "--tries", "17", "--model", "FOLDER"], "--tries 17: give a whole number"),
+        (["write", "ARTICLE", "--words", "5", "--tries", "17", "--model", "FOLDER"], "tries=17: give a whole number"),
         (["write", "ARTICLE", "--model", "FOLDER"], "Give the length once"),
         (["write", "ARTICLE", "--words", "5", "--chars", "5", "--model", "FOLDER"], "got --words, --chars"),
         (["write", "BINARY", "--words", "5", "--model", "FOLDER"], "not a text file"),

@@ -36,6 +36,16 @@ class Text(Protocol):
         """What the model itself gave the end where the text stops; nothing if it did not end."""
 
 
+def check_tries(tries: int) -> None:
+    """Refuse a number of texts that are not written for one.
+
+    Raises:
+        OptionError: If it is no whole number from 1 to ``MOST_TRIES``.
+    """
+    if isinstance(tries, bool) or not isinstance(tries, int) or not 1 <= tries <= MOST_TRIES:
+        raise OptionError(f"tries={tries!r}: give a whole number from 1 to {MOST_TRIES}.")
+
+
 def aims(target: int, unit: Unit, tries: int) -> list[int]:
     """Return the lengths that texts are written for: the target, and some below it.
 
@@ -43,16 +53,11 @@ def aims(target: int, unit: Unit, tries: int) -> list[int]:
         target: How long the text must be.
         unit: What is counted; in sentences there is nothing between two lengths, so the target is the only aim.
         tries: How many there are at most.
-
-    Raises:
-        OptionError: If so many are not written.
     """
-    if isinstance(tries, bool) or not isinstance(tries, int) or not 1 <= tries <= MOST_TRIES:
-        raise OptionError(f"tries={tries!r}: give a whole number from 1 to {MOST_TRIES}.")
     if unit is Unit.SENTENCES:
         return [target]
-    below = (target - max(n, round(n * STRIDE / unit.tokens)) for n in range(tries))
-    return [aim for aim in below if aim >= 1]
+    lengths = (target - round(n * STRIDE / unit.tokens) for n in range(tries))
+    return [length for length in lengths if length >= 1]
 
 
 def finished(text: Text, *, sentence: bool) -> bool:

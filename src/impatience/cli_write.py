@@ -69,7 +69,9 @@ def write(
     """
     lengths = _lengths(words, chars, sentences, tokens, ratio)
     landing = _landing(natural, exact, at_most)
-    _check_tries(tries)
+    from impatience.aiming import check_tries
+
+    check_tries(tries)
     asks, failed = _asks(files or ["-"], lengths, landing, task)
     from impatience.writer import load
 
@@ -124,17 +126,18 @@ def batch(
     if budget < 1:
         raise OptionError(f"--budget {budget}: give at least 1.")
     landing = _landing(natural, exact, at_most)
-    _check_tries(tries)
     where = choose(engine, workers)
     if not source.is_file():
         raise SourceError(f"There is no file {str(source)!r}. Name a JSONL or CSV file.")
     from impatience import batch as jobs
+    from impatience.aiming import check_tries
     from impatience.bars import Bar
     from impatience.data import TASKS, read_rows
     from impatience.landing import Landing
     from impatience.lengths import Unit
     from impatience.writer import DEFAULT_MODEL, load
 
+    check_tries(tries)
     if task is not None and task not in TASKS:
         raise OptionError(f"--task {task}: there are {', '.join(TASKS)}.")
     ((unit, value),) = lengths
@@ -220,13 +223,6 @@ def _landing(natural: bool, exact: bool, at_most: bool) -> str:
     if len(chosen) > 1:
         raise OptionError(f"{' and '.join('--' + name.replace('_', '-') for name in chosen)}: choose one.")
     return chosen[0] if chosen else "natural"
-
-
-def _check_tries(tries: int) -> None:
-    from impatience.aiming import MOST_TRIES
-
-    if not 1 <= tries <= MOST_TRIES:
-        raise OptionError(f"--tries {tries}: give a whole number from 1 to {MOST_TRIES}.")
 
 
 def _asks(

@@ -29,32 +29,31 @@ def aimed(
         Results by position, those that landed well at once first. Where the landing is exact or at_most and no text
         will do, the text is forced as ever.
     """
-    lengths = [aims(ask.target, ask.unit, tries) for ask in asks]
-    first: dict[int, Result] = {}
+    texts: dict[int, list[Result]] = {}
     for written in write([_for(ask, ask.target) for ask in asks]):
         done: dict[int, Result | SourceError] = {}
         for place, result in written.items():
+            ask = asks[place]
             if isinstance(result, SourceError):
                 done[place] = result
-            elif landed_well(result, asks[place].target, asks[place].landing, sentence=_sentence(asks[place], task)):
-                done[place] = _kept(asks[place], result)
+            elif landed_well(result, ask.target, ask.landing, sentence=_sentence(ask, task)):
+                done[place] = _kept(ask, result)
             else:
-                first[place] = result
+                texts[place] = [result]
         yield done
-    again = [(place, aim) for place in sorted(first) for aim in lengths[place][1:]]
+    again = [(place, aim) for place in texts for aim in aims(asks[place].target, asks[place].unit, tries)[1:]]
     others = _all(write, [_for(asks[place], aim) for place, aim in again])
-    forced: list[int] = []
+    for (place, _), result in zip(again, others, strict=True):
+        if isinstance(result, Result):
+            texts[place].append(result)
     chosen: dict[int, Result | SourceError] = {}
-    for place, own in first.items():
+    for place, some in texts.items():
         ask = asks[place]
-        rest = (result for (owner, _), result in zip(again, others, strict=True) if owner == place)
-        texts = [own, *(result for result in rest if isinstance(result, Result))]
-        choice = best(texts, ask.target, ask.landing, sentence=_sentence(ask, task))
-        if choice is None:
-            forced.append(place)
-        else:
-            chosen[place] = _kept(ask, texts[choice])
+        choice = best(some, ask.target, ask.landing, sentence=_sentence(ask, task))
+        if choice is not None:
+            chosen[place] = _kept(ask, some[choice])
     yield chosen
+    forced = [place for place in texts if place not in chosen]
     yield dict(zip(forced, _all(write, [asks[place] for place in forced]), strict=True))
 
 

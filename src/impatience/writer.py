@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from impatience import toy
+from impatience.aiming import check_tries
 from impatience.asks import Ask, Piece, Result, remark
 from impatience.batching import Load, Stream, batches, memory_budget, streams
 from impatience.data import Example
@@ -137,6 +138,7 @@ class Writer:
             TargetError: If the model has no room for a text of that length.
             OptionError: If so many texts are not tried.
         """
+        check_tries(tries)
         rows = [self.check(ask) for ask in asks]
         short, long = self._plan(asks, rows, budget, kwargs)
         if tries == 1:

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from impatience.aiming import MOST_TRIES, aims, best, landed_well
+from impatience.aiming import aims, best, check_tries, landed_well
 from impatience.data import TEMPLATES
 from impatience.landing import Landing
 from impatience.protocols import Request
 from impatience.registry import option
-from impatience.strategies.base import Draft, Pen, Strategy, within
+from impatience.strategies.base import Draft, Pen, Strategy
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Aims(Strategy):
 
     def __post_init__(self) -> None:
         """Check the values once, here."""
-        within("tries", self.tries, 1, MOST_TRIES)
+        check_tries(self.tries)
 
     def write(self, pen: Pen, requests: Sequence[Request]) -> list[Draft]:
         """Write with the signal, again where that did not land well, and choose."""
