@@ -116,6 +116,13 @@ def test_csv_and_defaults(tmp_path: Path, writer: Writer) -> None:
     assert {row["id"]: row["length"] for row in lines(out)} == {"x": 2, "y": 3}
 
 
+def test_rows_are_tried_as_often_as_the_job_says(tmp_path: Path, writer: Writer) -> None:
+    source, out = make(tmp_path / "in.jsonl", [{"text": "amber birch", "words": 6, "task": "title"}]), tmp_path / "out"
+    batch.write(writer, source, out, Defaults(tries=4))
+    assert lines(out)[0]["text"] == writer.write("amber birch", words=6, task="title", tries=4).text
+    assert json.loads((tmp_path / "out.job.json").read_text())["options"]["tries"] == 4
+
+
 def test_half_a_line_is_written_again(tmp_path: Path, writer: Writer) -> None:
     source, out = make(tmp_path / "in.jsonl", [GOOD] * 3), tmp_path / "out.jsonl"
     batch.write(writer, source, out, Defaults())
@@ -139,6 +146,8 @@ def test_another_job_is_refused(tmp_path: Path, writer: Writer) -> None:
     batch.write(writer, source, out, Defaults(), restart=True)
     with pytest.raises(RunError, match="target was None and is 9"):
         batch.write(writer, source, out, Defaults(Unit.WORDS, 9))
+    with pytest.raises(RunError, match="tries was 1 and is 3"):
+        batch.write(writer, source, out, Defaults(tries=3))
     make(source, [GOOD] * 2)
     with pytest.raises(RunError, match="is not what"):
         batch.write(writer, source, out, Defaults())
@@ -200,6 +209,7 @@ def test_the_command(tmp_path: Path, toy_folder: Path, monkeypatch: pytest.Monke
         ([source, out, "--words", "3,4"], "one text for a row"),
         ([source, out, "--budget", "0"], "at least 1"),
         ([source, out, "--task", "sing"], "there are summarize"),
+        ([source, out, "--words", "3", "--tries", "0"], "tries=0: give a whole number from 1 to 16"),
         ([source, out, "--words", "4", "--exact", "--model", toy_folder], "target was 3 and is 4"),
     ):
         assert command(monkeypatch, *wrong) == 2

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from impatience import attach, cli
+from impatience import Writer, attach, cli
 from toys import byte_level_tokenizer, tiny_model
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -103,6 +103,23 @@ def test_write_forces_the_length_and_says_so(
     assert "landing was forced" in err
 
 
+def test_write_keeps_the_best_of_several(
+    folder: Path, article: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    asked: list[int] = []
+    written = Writer.write_many
+
+    def note(self: Writer, asks: Any, *, tries: int = 1, **kwargs: Any) -> Any:
+        asked.append(tries)
+        return written(self, asks, tries=tries, **kwargs)
+
+    monkeypatch.setattr(Writer, "write_many", note)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # nothing is streamed, even there
+    run("write", article, "--words", "7", "--exact", "--tries", "3", "--model", str(folder), monkeypatch=monkeypatch)
+    assert len(capsys.readouterr().out.split()) == 7
+    assert asked == [3]
+
+
 def test_write_reads_standard_input_and_can_be_quiet(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path
 ) -> None:
@@ -123,6 +140,7 @@ def test_write_reads_standard_input_and_can_be_quiet(
         (["write", "ARTICLE", "--words", "5", "--exact", "--at-most"], "choose one"),
         (["write", "ARTICLE", "--words", "5", "--model", "./nowhere"], "nowhere"),
         (["write", "ARTICLE", "--words", "0", "--model", "FOLDER"], "at least 1"),
+        (["write", "ARTICLE", "--words", "5", "--tries", "17", "--model", "FOLDER"], "tries=17: give a whole number"),
         (["write", "ARTICLE", "--model", "FOLDER"], "Give the length once"),
         (["write", "ARTICLE", "--words", "5", "--chars", "5", "--model", "FOLDER"], "got --words, --chars"),
         (["write", "BINARY", "--words", "5", "--model", "FOLDER"], "not a text file"),

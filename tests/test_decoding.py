@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from impatience import attach, stepping
+from impatience import attach, decoding, stepping
 from impatience.decoding import Decoder, Order, unsupported
 from impatience.generation import step_budget
 from impatience.landing import Landing
@@ -132,6 +132,24 @@ def test_rows_are_filled_again_and_the_cache_does_not_grow(monkeypatch: pytest.M
     assert len(steps) <= sum(budgets) / 2 + 10
     assert slides
     assert max(steps) < 80
+
+
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+def test_a_source_of_several_texts_is_read_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, manner = model_of(kind), Manner(Unit.TOKENS, Landing.NATURAL, (EOS,))
+    apart = orders_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)[:4]
+    orders = [replace(order, target=target, budget=40) for target in (20, 17, 14) for order in apart]
+    read, passes = decoding._Queue._read, []
+
+    def note(self: Any, rows: Any) -> Any:
+        passes.append(len(rows))
+        return read(self, rows)
+
+    monkeypatch.setattr(decoding._Queue, "_read", note)
+    found = Decoder(model).write(orders, manner, 4)
+    assert passes == [4]
+    assert [one.ids for one in found] == [Decoder(model).write([order], manner, 1)[0].ids for order in orders]
+    assert len({one.ids for one in found}) > 4
 
 
 def test_texts_can_be_read_along_and_given_up() -> None:

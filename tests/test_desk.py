@@ -161,6 +161,17 @@ def test_the_parts_of_a_long_source_end_when_its_reader_leaves(writer: Writer, d
     assert isinstance(end, Gone)
 
 
+def test_tries_are_written_at_the_desk_and_end_when_their_reader_leaves(writer: Writer, desk: Desk) -> None:
+    ask = Ask("t", CORPUS[0], 9)
+    feed, items = new(writer, ask)
+    desk.hand_in_long(feed, tries=3)
+    assert drain(items)[-1] == writer.write_many([ask], tries=3)[0]
+    feed, items = new(writer, ask)
+    feed.gone.set()
+    desk.hand_in_long(feed, tries=3)
+    assert isinstance(drain(items)[-1], Gone)
+
+
 def test_what_goes_wrong_with_a_long_source_is_told(
     writer: Writer, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

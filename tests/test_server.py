@@ -74,6 +74,14 @@ def test_a_text_comes_back_with_its_report(client: Client, writer: Writer) -> No
     }
 
 
+@pytest.mark.parametrize("landing", ["natural", "at_most"])
+def test_the_best_of_several_texts_comes_back(client: Client, writer: Writer, landing: str) -> None:
+    reply = client("/v1/write", {"text": NOTE, "target": {"words": 7}, "landing": landing, "tries": 4})
+    alone = writer.write(NOTE, words=7, landing=landing, tries=4)
+    assert (reply.status, reply.json["text"]) == (200, alone.text)
+    assert (reply.json["report"]["target"], reply.json["report"]["landed"]) == (7, alone.landed)
+
+
 @pytest.mark.parametrize("landing", list(Landing))
 @pytest.mark.parametrize("unit", list(Unit))
 def test_a_stream_has_pieces_and_then_what_would_have_come_at_once(client: Client, unit: str, landing: str) -> None:
@@ -130,6 +138,8 @@ WRONG: list[tuple[Any, str, str]] = [
     ({"text": NOTE, "target": {"words": 4}, "landing": "soft"}, "landing", "'natural', 'exact' or 'at_most'"),
     ({"text": NOTE, "target": {"words": 4}, "task": "sing"}, "task", "'summarize'"),
     ({"text": NOTE, "target": {"words": 4}, "stream": "yes"}, "stream", "valid boolean"),
+    ({"text": NOTE, "target": {"words": 4}, "tries": 9}, "tries", "less than or equal to 8"),
+    ({"text": NOTE, "target": {"words": 4}, "tries": 2, "stream": True}, "", "leave out stream, or tries"),
     ({"text": NOTE, "target": {"words": 4}, "lenght": 3}, "lenght", "not permitted"),
     ({"text": NOTE, "target": {"words": 4}, "targets": 3}, "targets", "not permitted"),
     (b'{"text": "a", "target": {"words": 4}, "\\ud83d": 3}', "", ""),

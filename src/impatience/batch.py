@@ -44,6 +44,7 @@ class Defaults:
         ratio: The same as a share of their source's length.
         landing: Who decides where they end.
         task: What is done with their sources.
+        tries: How many texts are written for a row at most; the best is kept.
     """
 
     unit: Unit = Unit.WORDS
@@ -51,6 +52,7 @@ class Defaults:
     ratio: float | None = None
     landing: Landing = Landing.NATURAL
     task: str | None = None
+    tries: int = 1
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,8 @@ def write(
         # Elsewhere there may be several to share the work, so it is cut into smaller pieces.
         times = TIMES if engine is None or isinstance(engine, ENGINES["local"]) else 1
         tell(found + len(refused))
-        job = Job(partial(_here, writer, budget), partial(_there, from_anywhere(model), budget) if model else None)
+        how = (budget, defaults.tries)
+        job = Job(partial(_here, writer, *how), partial(_there, from_anywhere(model), *how) if model else None)
         for _, written in (engine or choose("local")).run(job, work()):
             results = [one for one in written.values() if isinstance(one, Result)]
             texts.append([_row(result) for result in results])
@@ -144,17 +147,17 @@ def write(
         return Tally(len(done), len(refused), found)
 
 
-def _here(writer: Writer, budget: int, asks: Sequence[Ask]) -> dict[str, Result | SourceError]:
+def _here(writer: Writer, budget: int, tries: int, asks: Sequence[Ask]) -> dict[str, Result | SourceError]:
     """Write a batch; what cannot be read in parts either has an error for a result."""
     written = {}
-    for results in writer.as_written(asks, budget=budget):
+    for results in writer.as_written(asks, budget=budget, tries=tries):
         written.update({asks[place].id: result for place, result in sorted(results.items())})
     return written
 
 
-def _there(model: str, budget: int) -> Callable[[Sequence[Ask]], dict[str, Result | SourceError]]:
+def _there(model: str, budget: int, tries: int) -> Callable[[Sequence[Ask]], dict[str, Result | SourceError]]:
     """Load what writes, in another process."""
-    return partial(_here, load(model, quiet=True), budget)
+    return partial(_here, load(model, quiet=True), budget, tries)
 
 
 def _refuses(writer: Writer, ask: Ask) -> str:

@@ -39,6 +39,9 @@ Task = Annotated[
     typer.Option(help="summarize, rewrite, title, question, or chat: the text is a message. As trained by default."),
 ]
 Model = Annotated[str | None, typer.Option(help="A folder or hub name instead of the default model.")]
+Tries = Annotated[
+    int, typer.Option(metavar="N", help="Write up to N texts, for this length and some below, and keep the best.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the text alone.")]
 
 
@@ -56,6 +59,7 @@ def write(
     at_most: AtMost = False,
     task: Task = None,
     model: Model = None,
+    tries: Tries = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line, with text and report.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -65,6 +69,9 @@ def write(
     """
     lengths = _lengths(words, chars, sentences, tokens, ratio)
     landing = _landing(natural, exact, at_most)
+    from impatience.aiming import check_tries
+
+    check_tries(tries)
     asks, failed = _asks(files or ["-"], lengths, landing, task)
     from impatience.writer import load
 
@@ -72,8 +79,8 @@ def write(
         writer = load(model, quiet=quiet)
         for ask in asks:
             writer.check(ask)
-        live = not (as_json or quiet) and sys.stdout.isatty()
-        for number, (ask, result) in enumerate(_results(writer, asks, live=live)):
+        live = not (as_json or quiet) and tries == 1 and sys.stdout.isatty()
+        for number, (ask, result) in enumerate(_results(writer, asks, tries, live=live)):
             if as_json:
                 typer.echo(json.dumps({"file": ask.id, **_report(result)}, ensure_ascii=False))
                 continue
@@ -101,6 +108,7 @@ def batch(
     at_most: AtMost = False,
     task: Task = None,
     model: Model = None,
+    tries: Tries = 1,
     budget: Annotated[int, typer.Option(help="Tokens that are written at once: rows × (source + output).")] = 16384,
     engine: Engine = "local",
     workers: Workers = None,
@@ -122,12 +130,14 @@ def batch(
     if not source.is_file():
         raise SourceError(f"There is no file {str(source)!r}. Name a JSONL or CSV file.")
     from impatience import batch as jobs
+    from impatience.aiming import check_tries
     from impatience.bars import Bar
     from impatience.data import TASKS, read_rows
     from impatience.landing import Landing
     from impatience.lengths import Unit
     from impatience.writer import DEFAULT_MODEL, load
 
+    check_tries(tries)
     if task is not None and task not in TASKS:
         raise OptionError(f"--task {task}: there are {', '.join(TASKS)}.")
     ((unit, value),) = lengths
@@ -137,6 +147,7 @@ def batch(
         ratio=value if unit is None else None,
         landing=Landing(landing),
         task=task,
+        tries=tries,
     )
     malformed: list[ImpatienceError] = []
     rows = sum(1 for _ in read_rows(source, malformed.append)) + len(malformed)
@@ -245,10 +256,10 @@ def _asks(
     return asks, bool(failures)
 
 
-def _results(writer: Any, asks: Sequence[Ask], *, live: bool) -> Iterator[tuple[Ask, Result]]:
+def _results(writer: Any, asks: Sequence[Ask], tries: int, *, live: bool) -> Iterator[tuple[Ask, Result]]:
     """Write one after the other on a terminal, where someone watches; else all at once."""
     if not live:
-        yield from zip(asks, writer.write_many(asks), strict=True)
+        yield from zip(asks, writer.write_many(asks, tries=tries), strict=True)
         return
     from rich.console import Console
 

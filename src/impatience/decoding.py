@@ -250,7 +250,10 @@ class _Queue:
         """Return what was read for the next text."""
         if not self.ready:
             places = self._next()
-            self.ready.extend(zip(places, self._read([self.orders[place].ids for place in places]), strict=True))
+            ids = {place: tuple(self.orders[place].ids) for place in places}
+            sources = list(dict.fromkeys(ids.values()))
+            read = dict(zip(sources, self._read(sources), strict=True))
+            self.ready.extend((place, read[ids[place]]) for place in places)
         return self.ready[0][1]
 
     def take(self) -> tuple[int, Read]:
@@ -259,17 +262,21 @@ class _Queue:
         return self.ready.popleft()
 
     def _next(self) -> list[int]:
-        """Return what is read in the next pass."""
+        """Return what is read in the next pass; a source that several texts are written from is read once."""
         places: list[int] = []
+        sources: set[tuple[int, ...]] = set()
         longest = 0
-        while self.waiting and len(places) < self.most:
-            longest = max(longest, len(self.orders[self.waiting[0]].ids))
-            if places and longest * (len(places) + 1) > PREFILL:
-                break
+        while self.waiting:
+            ids = tuple(self.orders[self.waiting[0]].ids)
+            if ids not in sources:
+                longest = max(longest, len(ids))
+                if sources and (len(sources) == self.most or longest * (len(sources) + 1) > PREFILL):
+                    break
+                sources.add(ids)
             places.append(self.waiting.popleft())
         return places
 
-    def _read(self, rows: list[Sequence[int]]) -> Iterator[Read]:
+    def _read(self, rows: Sequence[Sequence[int]]) -> Iterator[Read]:
         self.model.steering.stop()
         device, decoder = self.inner.device, self.model.family.decoder_of(self.inner)
         ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(device)

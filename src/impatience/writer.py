@@ -16,9 +16,11 @@ from typing import Any
 import torch
 
 from impatience import toy
+from impatience.aiming import check_tries
 from impatience.asks import Ask, Piece, Result, remark
 from impatience.batching import Load, Stream, batches, memory_budget, streams
 from impatience.data import Example
+from impatience.drafting import aimed
 from impatience.errors import ImpatienceError, ModelFilesError, SourceError, TargetError
 from impatience.families import unwrap
 from impatience.landing import Landing
@@ -64,6 +66,7 @@ class Writer:
         tokens: int | None = None,
         landing: str = "natural",
         task: str | None = None,
+        tries: int = 1,
         **kwargs: Any,
     ) -> Result:
         """Write a text of some length from another, by default a summary.
@@ -77,6 +80,7 @@ class Writer:
             landing: ``"natural"``, ``"exact"`` or ``"at_most"``.
             task: ``"summarize"``, ``"rewrite"``, ``"title"``, ``"question"`` or ``"chat"``; None is what the model was
                 trained for, and a summary where nobody knows.
+            tries: How many texts are written at most, for the target and lengths a little below it; the best is kept.
             **kwargs: What else ``generate`` takes, e.g. ``do_sample=True``.
         """
         asked = zip(Unit, (tokens, words, characters, sentences), strict=True)
@@ -85,14 +89,17 @@ class Writer:
             names = " and ".join(given) or "no length"
             raise TargetError(f"Got {names}: give one of words, characters, sentences and tokens.")
         ((unit, target),) = given.items()
-        return self.write_many([Ask("", text, target, unit, Landing.parse(landing), task)], **kwargs)[0]
+        return self.write_many([Ask("", text, target, unit, Landing.parse(landing), task)], tries=tries, **kwargs)[0]
 
-    def write_many(self, asks: Sequence[Ask], *, budget: int | None = None, **kwargs: Any) -> list[Result]:
+    def write_many(
+        self, asks: Sequence[Ask], *, budget: int | None = None, tries: int = 1, **kwargs: Any
+    ) -> list[Result]:
         """Write many texts, those of about the same length together.
 
         Args:
             asks: What to write; units, landings and tasks may differ.
             budget: The most tokens that are in memory, rows × (source + output); None is what there is room for.
+            tries: How many texts are written for each at most; see ``impatience.aiming``.
             **kwargs: What else ``generate`` takes.
 
         Returns:
@@ -101,9 +108,10 @@ class Writer:
         Raises:
             SourceError: If a source cannot be read, or not in parts where it is too long to be read at once.
             TargetError: If the model has no room for a text of that length.
+            OptionError: If so many texts are not tried.
         """
         results: dict[int, Result] = {}
-        for written in self.as_written(asks, budget=budget, **kwargs):
+        for written in self.as_written(asks, budget=budget, tries=tries, **kwargs):
             for position, result in written.items():
                 if isinstance(result, SourceError):
                     raise result
@@ -111,13 +119,14 @@ class Writer:
         return [results[position] for position in range(len(asks))]
 
     def as_written(
-        self, asks: Sequence[Ask], *, budget: int | None = None, **kwargs: Any
+        self, asks: Sequence[Ask], *, budget: int | None = None, tries: int = 1, **kwargs: Any
     ) -> Iterator[dict[int, Result | SourceError]]:
         """Write many texts, and give each batch away as soon as it is written.
 
         Args:
             asks: What to write. All of them are checked before the first is written.
             budget: The most tokens that are in memory.
+            tries: How many texts are written for each at most.
             **kwargs: What else ``generate`` takes.
 
         Yields:
@@ -127,18 +136,26 @@ class Writer:
         Raises:
             SourceError: If a task needs a source of another form.
             TargetError: If the model has no room for a text of that length.
+            OptionError: If so many texts are not tried.
         """
+        check_tries(tries)
         rows = [self.check(ask) for ask in asks]
         short, long = self._plan(asks, rows, budget, kwargs)
-        for some in short:
-            together = [asks[n] for n in some.places], [rows[n] for n in some.places]
-            yield dict(zip(some.places, self._write(*together, kwargs, some.rows), strict=True))
+        if tries == 1:
+            for some in short:
+                together = [asks[n] for n in some.places], [rows[n] for n in some.places]
+                yield dict(zip(some.places, self._write(*together, kwargs, some.rows), strict=True))
+        else:
+            places = sorted(place for some in short for place in some.places)
+            write = partial(self.as_written, budget=budget, **kwargs)
+            for written in aimed([asks[n] for n in places], tries, write, self.prompts.task):
+                yield {places[n]: result for n, result in written.items()}
         for position in long:
             try:
-                written: Result | SourceError = self._write_long(asks[position], kwargs, budget)
+                result: Result | SourceError = self._write_long(asks[position], kwargs, budget, tries)
             except SourceError as error:
-                written = error
-            yield {position: written}
+                result = error
+            yield {position: result}
 
     def plan(self, asks: Sequence[Ask], budget: int | None = None, *, times: int = 1) -> list[list[int]]:
         """Say which texts are written together, for whoever lets others write them.
@@ -260,10 +277,10 @@ class Writer:
             for ask, draft, text in zip(asks, drafts, texts, strict=True)
         ]
 
-    def _write_long(self, ask: Ask, options: Mapping[str, Any], budget: int | None) -> Result:
-        """Write from a source of any length."""
+    def _write_long(self, ask: Ask, options: Mapping[str, Any], budget: int | None, tries: int) -> Result:
+        """Write from a source of any length; what was written of its parts serves all tries."""
         condensed = condense(ask, self.prompts, partial(self.write_many, budget=budget, **options), log.info)
-        (result,) = self._write([condensed.ask], [self.prompts.reads(condensed.ask)], options)
+        (result,) = self.write_many([condensed.ask], budget=budget, tries=tries, **options)
         return replace(result, parts=condensed.parts, note=f"{condensed.note} {result.note}".strip())
 
     def _stream(self, feed: Feed, options: Mapping[str, Any]) -> None:

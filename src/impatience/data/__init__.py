@@ -2,13 +2,14 @@
 
 from impatience.data._encoding import IGNORED, Encoder, collate, pad_labels, pad_prompts
 from impatience.data._reading import file_checksum, read_rows
-from impatience.data._templates import TASKS
+from impatience.data._templates import TASKS, TEMPLATES
 from impatience.data.base import DATASETS, Dataset, Example, Spec, checksum, load
 
 __all__ = [
     "DATASETS",
     "IGNORED",
     "TASKS",
+    "TEMPLATES",
     "Dataset",
     "Encoder",
     "Example",

@@ -116,7 +116,7 @@ def _add_writing(app: FastAPI, service: Service) -> None:
         def reply(result: Result) -> dict[str, Any]:
             return {"id": id, "model": service.name, "text": result.text, "report": report(result)}
 
-        job = await _begin(service, ask, body.stream, "text")
+        job = await _begin(service, ask, body.stream, "text", body.tries)
         if body.stream:
             return _stream(_written(job, reply), job)
         return await _whole(request, job, reply, "text")
@@ -172,9 +172,9 @@ async def _complete(service: Service, body: ChatBody | CompletionBody, request: 
     return await _whole(request, job, lambda result: form.reply(result, job.source_tokens), field)
 
 
-async def _begin(service: Service, ask: Callable[[], Ask], pieces: bool, field: str) -> Job:
+async def _begin(service: Service, ask: Callable[[], Ask], pieces: bool, field: str, tries: int = 1) -> Job:
     try:
-        return await service.begin(ask(), pieces=pieces)
+        return await service.begin(ask(), pieces=pieces, tries=tries)
     except ImpatienceError as error:
         raise refusal(error, field) from error
 

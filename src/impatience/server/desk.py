@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Condition, Thread
 
 from impatience.asks import Ask, Result
 from impatience.batching import BUDGET, Load, batches
+from impatience.drafting import aimed
 from impatience.long_texts import condense
 from impatience.streaming import Feed, Gone, Item
 from impatience.writer import Writer
@@ -68,15 +69,26 @@ class Desk:
             self._jobs.append(job)
             self._changed.notify()
 
-    def hand_in_long(self, feed: Feed) -> None:
+    def hand_in_long(self, feed: Feed, tries: int = 1) -> None:
         """Let a text be written whose source is too long to be read at once; this waits until its parts are written.
 
         The parts wait like everybody's texts, and are written together with them.
+
+        Args:
+            feed: Where the text goes.
+            tries: How many texts are written at most; if there may be several, this waits for them too.
         """
         try:
             condensed = condense(feed.ask, self.writer.prompts, lambda parts: self._parts(feed, parts), feed.tell)
             feed.parts, feed.note = condensed.parts, condensed.note
-            self.hand_in(feed, self.writer.prompts.reads(condensed.ask))
+            if tries == 1:
+                self.hand_in(feed, self.writer.prompts.reads(condensed.ask))
+                return
+            for written in aimed(
+                [condensed.ask], tries, lambda asks: self._tried(feed, asks), self.writer.prompts.task
+            ):
+                for result in written.values():
+                    feed.finish(_result(result))
         except BaseException as error:
             feed.deliver(error)
 
@@ -96,6 +108,9 @@ class Desk:
             own = Feed(part, feed.vocabulary, done[-1].put, pieces=False, gone=feed.gone)
             self.hand_in(own, self.writer.prompts.reads(part))
         return [_result(items.get()) for items in done]
+
+    def _tried(self, feed: Feed, asks: Sequence[Ask]) -> Iterator[dict[int, Result]]:
+        yield dict(enumerate(self._parts(feed, asks)))
 
     def _work(self) -> None:
         while batch := self._next():

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from impatience.asks import Ask, Piece, Result
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 WRITING_TASKS = tuple(task for task in TASKS if task != "chat")
 """What can be done with a text; a chat says so itself."""
 _LONG_AT_ONCE = 4
-"""Sources that are read in parts at a time; others of that kind wait."""
+"""Texts at a time whose sources are read in parts, or that are tried more than once; others of that kind wait."""
 
 
 class Service:
@@ -79,8 +80,13 @@ class Service:
             },
         }
 
-    async def begin(self, ask: Ask, *, pieces: bool) -> Job:
+    async def begin(self, ask: Ask, *, pieces: bool, tries: int = 1) -> Job:
         """Give a request a place and let its text be written.
+
+        Args:
+            ask: What it asks for.
+            pieces: Whether the text is wanted in pieces.
+            tries: How many texts are written for it at most; with more than one there are no pieces.
 
         Raises:
             Refusal: If the server is full, or stops, or the request is over a limit.
@@ -94,7 +100,7 @@ class Service:
                 429, f"{self.taken} requests are being answered or wait: try again later.", "queue_full", None, after
             )
         self._check_size(ask)
-        job = Job(self, ask, pieces=pieces)
+        job = Job(self, ask, pieces=pieces, tries=tries)
         try:
             await job.hand_in()
         except BaseException:
@@ -107,7 +113,7 @@ class Service:
         if size > most:
             raise Refusal(400, f"The text has {size:,} characters; this server takes {most:,}.", "source_too_long")
 
-    def read(self, feed: Feed) -> int:
+    def read(self, feed: Feed, tries: int = 1) -> int:
         """Read a source, let the model write from it, and return how many tokens it has; a long one takes a while.
 
         Raises:
@@ -124,10 +130,10 @@ class Service:
                 "target_too_long",
                 "target",
             )
-        if fits(ask, self.writer.prompts, len(ids)):
+        if tries == 1 and fits(ask, self.writer.prompts, len(ids)):
             self.desk.hand_in(feed, ids)
         else:
-            self._condensers.submit(self.desk.hand_in_long, feed)
+            self._condensers.submit(self.desk.hand_in_long, feed, tries)
         return len(ids)
 
     def finished(self, job: Job, result: Result, seconds: float) -> None:
@@ -162,10 +168,11 @@ class Job:
         service: What answers it.
         ask: What it asks for.
         pieces: Whether the text is wanted in pieces.
+        tries: How many texts are written for it at most.
     """
 
-    def __init__(self, service: Service, ask: Ask, *, pieces: bool) -> None:
-        self.service, self.ask = service, ask
+    def __init__(self, service: Service, ask: Ask, *, pieces: bool, tries: int = 1) -> None:
+        self.service, self.ask, self.tries = service, ask, tries
         self.source_tokens = 0
         self._loop = asyncio.get_running_loop()
         self._items: asyncio.Queue[Item] = asyncio.Queue()
@@ -175,7 +182,8 @@ class Job:
 
     async def hand_in(self) -> None:
         """Read the source, and let the model write."""
-        self.source_tokens = await self._loop.run_in_executor(self.service.readers, self.service.read, self._feed)
+        read = partial(self.service.read, self._feed, self.tries)
+        self.source_tokens = await self._loop.run_in_executor(self.service.readers, read)
 
     async def items(self) -> AsyncIterator[Piece | Result]:
         """Yield the pieces as they are written, and the result.

@@ -1,0 +1,182 @@
+"""Aims: which lengths are tried, which text is kept, and that nothing else changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from impatience import Ask, Result, Unit, Writer
+from impatience.aiming import aims, best, check_tries, landed_well
+from impatience.drafting import aimed
+from impatience.errors import OptionError, SourceError
+from impatience.landing import Landing
+from impatience.strategies import STRATEGIES
+from pens import new_pen, requests
+from toys import CORPUS
+
+WHOLE, OPEN = "It rained.", "It rained and"
+NATURAL, EXACT, AT_MOST = Landing.NATURAL, Landing.EXACT, Landing.AT_MOST
+
+
+def text(length: int, words: str = WHOLE, chance: float = 0.5) -> Result:
+    return Result(words, length, length, Unit.WORDS, "natural", chance)
+
+
+@pytest.mark.parametrize(
+    ("target", "unit", "tries", "expected"),
+    [
+        (40, Unit.WORDS, 1, [40]),
+        (40, Unit.WORDS, 5, [40, 38, 36, 34, 31]),
+        (40, Unit.TOKENS, 3, [40, 37, 34]),
+        (160, Unit.CHARACTERS, 3, [160, 146, 133]),
+        (4, Unit.WORDS, 5, [4, 2]),
+        (1, Unit.TOKENS, 5, [1]),
+        (6, Unit.SENTENCES, 5, [6]),
+    ],
+)
+def test_aims_are_the_target_and_a_few_lengths_below(target: int, unit: Unit, tries: int, expected: list[int]) -> None:
+    assert aims(target, unit, tries) == expected
+
+
+@pytest.mark.parametrize("tries", [0, -1, 17, 2.0, True, "5"])
+def test_as_many_tries_as_there_can_be(tries: Any) -> None:
+    with pytest.raises(OptionError, match="from 1 to 16"):
+        check_tries(tries)
+
+
+@pytest.mark.parametrize("tries", [0, 17])
+def test_the_strategy_takes_no_other_number(tries: int) -> None:
+    with pytest.raises(OptionError, match="tries"):
+        STRATEGIES["aims"](tries=tries)
+
+
+@pytest.mark.parametrize(
+    ("landing", "texts", "kept"),
+    [
+        (NATURAL, [text(46), text(41), text(38)], 1),
+        (NATURAL, [text(42), text(38)], 0),
+        (NATURAL, [text(40, OPEN), text(46)], 1),
+        (NATURAL, [text(40, chance=0.0), text(46)], 1),
+        (NATURAL, [text(46, OPEN), text(41, OPEN)], 1),
+        (EXACT, [text(46), text(40), text(40)], 1),
+        (EXACT, [text(41), text(40, OPEN)], None),
+        (AT_MOST, [text(46), text(31), text(38), text(39, OPEN)], 2),
+        (AT_MOST, [text(46), text(38, OPEN), text(38, chance=0.0)], None),
+    ],
+)
+def test_the_best_is_kept(landing: Landing, texts: list[Result], kept: int | None) -> None:
+    assert best(texts, 40, landing, sentence=True) == kept
+
+
+def test_a_title_needs_no_full_stop() -> None:
+    assert landed_well(text(40, OPEN), 40, NATURAL, sentence=False)
+    assert not landed_well(text(40, OPEN), 40, NATURAL, sentence=True)
+    assert best([text(40, OPEN), text(41)], 40, NATURAL, sentence=False) == 0
+
+
+class Pretend:
+    """Writes texts that are as much too long as it is told, and notes what it was asked for."""
+
+    def __init__(self, late: dict[int, int]) -> None:
+        self.late, self.rounds = late, list[list[tuple[int, str]]]()
+
+    def __call__(self, asks: Any) -> Any:
+        self.rounds.append([(ask.target, str(ask.landing)) for ask in asks])
+        for place, ask in enumerate(asks):
+            length = ask.target + (self.late.get(ask.target, 9) if ask.landing is NATURAL else 0)
+            landed: Any = "forced" if ask.landing is not NATURAL else "natural" if length == ask.target else "missed"
+            yield {place: Result(WHOLE, length, ask.target, ask.unit, landed, 0.5, id=ask.id)}
+
+
+def keep(late: dict[int, int], landing: Landing = NATURAL) -> tuple[Result, Pretend]:
+    write = Pretend(late)
+    (found,) = [one for done in aimed([Ask("a", "x", 40, landing=landing)], 3, write) for one in done.values()]
+    assert isinstance(found, Result)
+    return found, write
+
+
+def test_what_landed_well_is_written_once_and_the_rest_for_all_aims_together() -> None:
+    result, write = keep({40: 0})
+    assert (result.length, result.landed, write.rounds) == (40, "natural", [[(40, "natural")]])
+    result, write = keep({36: 4})
+    assert (result.length, result.target, result.landed) == (40, 40, "natural")
+    assert write.rounds[1:] == [[(38, "natural"), (36, "natural")]]
+    result, _ = keep({38: 3})
+    assert (result.length, result.target, result.landed) == (41, 40, "missed")
+
+
+@pytest.mark.parametrize(("landing", "good"), [(EXACT, 40), (AT_MOST, 39)])
+def test_a_text_is_forced_only_if_no_aim_will_do(landing: Landing, good: int) -> None:
+    result, write = keep({38: good - 38}, landing)
+    assert (result.length, result.landed, len(write.rounds)) == (good, "natural", 2)
+    result, write = keep({}, landing)
+    assert (result.length, result.landed) == (40, "forced")
+    assert write.rounds[2:] == [[(40, landing)]]
+
+
+def test_a_source_that_cannot_be_read_is_not_tried_again() -> None:
+    error = SourceError("no")
+    asks = [Ask("a", "x", 40)]
+    assert [done for done in aimed(asks, 3, lambda some: [dict.fromkeys(range(len(some)), error)]) if done] == [
+        {0: error}
+    ]
+
+
+# With a model
+
+
+@pytest.fixture(scope="module")
+def writer() -> Writer:
+    return Writer(new_pen("llama").model)
+
+
+ASKS = [
+    Ask(f"{n}", CORPUS[n], 8 + n, unit, landing, "title")
+    for n, (unit, landing) in enumerate((unit, landing) for unit in (Unit.TOKENS, Unit.WORDS) for landing in Landing)
+]
+
+
+def test_a_wrong_number_of_tries_is_refused_before_anything_is_written(writer: Writer) -> None:
+    with pytest.raises(OptionError, match="tries=17"):
+        writer.write(" ".join(CORPUS), words=5, tries=17)
+
+
+def test_one_try_is_what_it_always_was(writer: Writer) -> None:
+    assert writer.write_many(ASKS, tries=1) == writer.write_many(ASKS)
+
+
+def test_more_tries_are_never_worse_and_do_not_depend_on_the_batch(writer: Writer) -> None:
+    once, more = writer.write_many(ASKS), writer.write_many(ASKS, tries=5)
+    assert more == [writer.write_many([ask], tries=5)[0] for ask in ASKS]
+    assert [(one.id, one.target) for one in more] == [(ask.id, ask.target) for ask in ASKS]
+    for ask, first, kept in zip(ASKS, once, more, strict=True):
+        if ask.landing is NATURAL:
+            assert best([kept, first], ask.target, NATURAL, sentence=False) == 0
+        else:
+            assert kept.length <= kept.target
+            assert kept == first or kept.landed == "natural"
+    assert once != more, "something was gained"
+
+
+def test_a_long_source_is_condensed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, calls = Writer(new_pen("llama").model), []
+    from impatience import writer as module
+
+    condense = module.condense
+    monkeypatch.setattr(module, "condense", lambda *args: calls.append(args) or condense(*args))
+    (result,) = writer.write_many([Ask("l", " ".join(CORPUS), 9, Unit.TOKENS, NATURAL, "title")], tries=3)
+    assert (result.target, len(calls)) == (9, 1)
+    assert result.parts > 1
+
+
+def test_the_strategy_spends_all_texts_and_says_when_it_chose() -> None:
+    own, asked = new_pen("llama"), requests(Unit.TOKENS, (9, 14, 20))
+    once, more = STRATEGIES["natural"]().write(own, asked), STRATEGIES["aims"](tries=5).write(own, asked)
+    assert STRATEGIES["aims"](tries=1).write(own, asked) == once
+    for first, kept, request in zip(once, more, asked, strict=True):
+        assert best([kept, first], request.target, NATURAL, sentence=True) == 0
+        assert kept.tokens_spent > first.tokens_spent
+        assert kept.landed == "missed" or kept.length == request.target
+    assert [replace(kept, tokens_spent=0) for kept in more] != [replace(first, tokens_spent=0) for first in once]
