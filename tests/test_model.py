@@ -190,19 +190,20 @@ def test_peft_before_and_after_say_the_same(kind: str, tmp_path: Path) -> None:
     assert torch.equal(again(**BATCH, labels=IDS).logits, logits)
 
 
-def test_a_merged_adapter_writes_the_same_without_peft() -> None:
-    model = attach(get_peft_model(tiny_model("llama"), lora("llama")), "pre").eval()
+@pytest.mark.parametrize("rslora", [False, True], ids=["plain", "left to PEFT"])
+def test_a_merged_adapter_writes_the_same_without_peft(rslora: bool, tmp_path: Path) -> None:
+    config = lora("llama")
+    config.use_rslora = rslora
+    model = attach(get_peft_model(tiny_model("llama"), config), "pre").eval()
     for name, parameter in model.named_parameters():
         if "lora_" in name:
             torch.nn.init.normal_(parameter, std=0.2, generator=torch.Generator().manual_seed(3))
     logits, written = model(**BATCH, labels=IDS).logits, model.generate(**BATCH, target_tokens=[4, 9], landing="exact")
-    model.merge_adapter()
-    assert not isinstance(model.base_model, PeftModel)
-    assert torch.allclose(model(**BATCH, labels=IDS).logits, logits, atol=1e-4)
-    assert torch.equal(model.generate(**BATCH, target_tokens=[4, 9], landing="exact"), written)
-    weights = model.state_dict()
-    model.merge_adapter()
-    assert model.state_dict().keys() == weights.keys()
+    model.save_pretrained(tmp_path)
+    merged = LengthControlled.from_pretrained(tmp_path, base_model=tiny_model("llama"), merge=True)
+    assert type(merged.base_model).__name__ == "LlamaForCausalLM"
+    assert torch.allclose(merged(**BATCH, labels=IDS).logits, logits, atol=1e-4)
+    assert torch.equal(merged.generate(**BATCH, target_tokens=[4, 9], landing="exact"), written)
 
 
 # Trainer

@@ -239,26 +239,24 @@ class LengthControlled(nn.Module):
             del inner.prepare_inputs_for_generation
             self.steering.stop()
 
-    def merge_adapter(self) -> None:
-        """Add a LoRA adapter to the weights it adapts, so that writing takes no longer than without one."""
-        if unwrap(self.base_model) is not self.base_model:
-            self.base_model = self.base_model.merge_and_unload()
-
     def save_pretrained(self, folder: Any, **kwargs: Any) -> None:
         """Write the model to a folder that ``from_pretrained`` reads; safetensors and JSON only."""
         save_parts(folder, self.base_model, self.steering, self.tokenizer, taught=self.taught, **kwargs)
 
     @classmethod
-    def from_pretrained(cls, name: Any, *, base_model: Any = None, tokenizer: Any = None, **kwargs: Any) -> Self:
+    def from_pretrained(
+        cls, name: Any, *, base_model: Any = None, tokenizer: Any = None, merge: bool = False, **kwargs: Any
+    ) -> Self:
         """Load a folder or hub name that ``save_pretrained`` wrote, or one in the layout of the paper's authors.
 
         Args:
             name: A folder or the name of a model on the hub.
             base_model: The base, where the folder holds only what was trained on top of it.
             tokenizer: Instead of the one that was saved.
+            merge: Add a LoRA adapter to the weights it adapts, so that writing takes no longer than without one.
             **kwargs: What ``from_pretrained`` of the base model takes, e.g. ``dtype``.
         """
-        base, saved = load_parts(name, base_model, **kwargs)
+        base, saved = load_parts(name, base_model, merge=merge, **kwargs)
         model = cls(
             base,
             METHODS[saved.method].from_options(**saved.options),

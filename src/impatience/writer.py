@@ -357,9 +357,7 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
 
 def _opened(source: str, options: dict[str, Any]) -> tuple[LengthControlled, dict[str, Any]]:
     if is_length_controlled(source):
-        model = LengthControlled.from_pretrained(source, **options)
-        model.merge_adapter()
-        return model, load_prompt(source)
+        return LengthControlled.from_pretrained(source, merge=True, **options), load_prompt(source)
     base, tokenizer = load_base(source, **options)
     return attach(base, "none", tokenizer=tokenizer), {}
 
