@@ -160,8 +160,8 @@ def test_pulsation_outside_the_nyquist_bound_is_refused(bad: float) -> None:
         {"noise": "much"},
         {"noise": math.nan},
         {"layers": [-1]},
-        {"rank": 4},
-        {"layers": "all", "rank": 0},
+        {"rank": 4, "layers": None},
+        {"rank": 0, "layers": "all"},
     ],
 )
 def test_bad_options_are_refused_by_every_method(name: str, options: dict[str, object]) -> None:
