@@ -57,17 +57,22 @@ def batches(loads: Sequence[Load], budget: int = BUDGET, room: int | None = None
     Returns:
         Positions in ``loads``, each in one batch.
     """
+    return [batch for band in _alike(loads, BAND) for batch in _packed(band, loads, budget, room)]
+
+
+def _alike(loads: Sequence[Load], times: float) -> list[list[int]]:
+    """Put loads of one unit and landing together, the first of each up to so many times as long as the last."""
     order = sorted(
         range(len(loads)), key=lambda n: (loads[n].unit, loads[n].landing, -loads[n].output, -loads[n].source, n)
     )
-    bands: list[list[int]] = []
-    for position in order:
-        load, first = loads[position], loads[bands[-1][0]] if bands else None
-        if first and (first.unit, first.landing) == (load.unit, load.landing) and first.output <= BAND * load.output:
-            bands[-1].append(position)
+    groups: list[list[int]] = []
+    for place in order:
+        load, first = loads[place], loads[groups[-1][0]] if groups else None
+        if first and (first.unit, first.landing) == (load.unit, load.landing) and first.output <= times * load.output:
+            groups[-1].append(place)
         else:
-            bands.append([position])
-    return [batch for band in bands for batch in _packed(band, loads, budget, room)]
+            groups.append([place])
+    return groups
 
 
 def _packed(band: list[int], loads: Sequence[Load], budget: int, room: int | None) -> list[list[int]]:
@@ -114,18 +119,8 @@ def streams(loads: Sequence[Load], budget: int = BUDGET) -> list[Stream]:
     Returns:
         Streams of one unit and landing; each position is in one.
     """
-    order = sorted(
-        range(len(loads)), key=lambda n: (loads[n].unit, loads[n].landing, -loads[n].output, -loads[n].source, n)
-    )
-    groups: list[list[int]] = []
-    for place in order:
-        load, first = loads[place], loads[groups[-1][0]] if groups else None
-        if first and (first.unit, first.landing) == (load.unit, load.landing) and first.output <= SPAN * load.output:
-            groups[-1].append(place)
-        else:
-            groups.append([place])
     found = []
-    for group in groups:
+    for group in _alike(loads, SPAN):
         width = max(loads[place].source for place in group) + loads[group[0]].output
         found.append(Stream(tuple(group), max(1, min(budget // width, ROWS, len(group)))))
     return found
