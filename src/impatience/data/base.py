@@ -8,6 +8,7 @@ A *spec* names data in one string:
     data/{split}.jsonl.gz     one file for each split
     train.csv?source=article&target=summary      the columns to read
     squad_qg?template=question                   how it is put to a model, in a recipe
+    squad_qg?limit=1000                          only so many examples, where several sets are mixed
 """
 
 from __future__ import annotations
@@ -122,6 +123,7 @@ class Spec:
         path: Of the file, for the set ``files``.
         options: What followed the question mark.
         template: The template it names there, if any: how a recipe puts it to the model.
+        limit: The most examples it names there, if any.
     """
 
     name: str
@@ -129,6 +131,7 @@ class Spec:
     path: Path | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     template: str | None = None
+    limit: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Spec:
@@ -137,7 +140,8 @@ class Spec:
         Raises:
             UnknownNameError: If no data set has that name.
             DataError: If a file's name does not tell what it holds.
-            OptionError: If the spec is empty, or what follows the question mark is not ``name=value``.
+            OptionError: If the spec is empty, what follows the question mark is not ``name=value``, or the limit is no
+                number of examples.
         """
         head, mark, query = text.strip().partition("?")
         name, colon, rest = head.partition(":")
@@ -147,17 +151,20 @@ class Spec:
             raise OptionError(
                 f"{text!r}: after '?' come name=value pairs joined by '&', e.g. ?source=article&target=summary."
             ) from None
-        template = options.pop("template", None)
+        template, most = options.pop("template", None), options.pop("limit", None)
+        if most is not None and not (most.isdecimal() and int(most)):
+            raise OptionError(f"{text!r}: limit={most!r} is no number of examples; give 1 or more.")
+        limit = int(most) if most else None
         if not head or (name == "files" and not rest):
             raise OptionError(f"{text!r} names no data. Give a file, or one of: {', '.join(DATASETS)}.")
         if name == "files" or is_data_file(head) or (name not in DATASETS and "/" in head):
             path = Path(rest if name == "files" else head).expanduser()
             kind_of(path)
-            return cls("files", path=path, options=options, template=template)
+            return cls("files", path=path, options=options, template=template, limit=limit)
         DATASETS[name]
         if colon and not rest:
             raise OptionError(f"{text!r}: after ':' comes a part of {name}, or leave the colon away.")
-        return cls(name, part=rest or None, options=options, template=template)
+        return cls(name, part=rest or None, options=options, template=template, limit=limit)
 
     @property
     def dataset(self) -> Dataset:
@@ -169,8 +176,9 @@ class Spec:
         return "{split}" in str(self.path) if self.path else split in self.dataset.splits
 
     def examples(self, split: str, data_dir: Path | None = None, on_bad: OnBad | None = None) -> Iterator[Example]:
-        """Read the examples of a split; see ``Dataset.examples``."""
-        return self.dataset.examples(split, self.part, self.path or data_dir, options=self.options, on_bad=on_bad)
+        """Read the examples of a split, up to the limit; see ``Dataset.examples``."""
+        place = self.path or data_dir
+        return islice(self.dataset.examples(split, self.part, place, options=self.options, on_bad=on_bad), self.limit)
 
 
 def load(

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from impatience.batching import ROWS
 from impatience.data import Encoder, pad_prompts
 from impatience.decoding import Decoder, Order, Watch, Written, unsupported
 from impatience.endings import Landed
@@ -100,7 +101,7 @@ class Pen:
         target, inputs, options = self._target(requests), inputs or self.inputs(requests), self.settings | options
         mode = Landing.parse(landing)
         if self.flows(len(requests), options):
-            return self._flow(target, mode, self._unpad(inputs), options, len(requests), steered=True)
+            return self._flow(target, mode, self._unpad(inputs), options, ROWS, steered=True)
         budgets = self._budgets(target, mode, self.room(inputs), options)
         asked: Any = {**inputs, f"target_{target.unit}": list(target.values), "landing": landing}
 
@@ -137,7 +138,7 @@ class Pen:
         if mode is Landing.NATURAL:
             options.setdefault("max_new_tokens", limit if room is None else min(limit, room))
         if self.flows(len(requests), options):
-            return self._flow(target, mode, self._unpad(inputs), options, len(requests), steered=False)
+            return self._flow(target, mode, self._unpad(inputs), options, ROWS, steered=False)
         budgets = self._budgets(target, mode, room, options)
         start = torch.full((len(requests),), first, device=inputs["input_ids"].device)
         call = Call(target, mode, start, first, room, self.vocabulary)
