@@ -120,6 +120,17 @@ def test_it_does_not_matter_how_many_rows_there_are_or_what_was_written_before(k
     check(model, Manner(Unit.WORDS, Landing.NATURAL, (EOS,)), 2, decoder)
 
 
+@pytest.mark.parametrize(("kind", "method"), [("llama", "pre"), ("t5", "lrpe"), ("bart", "laam")])
+def test_rows_that_were_idle_leave_nothing_behind(kind: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    holds = Size.holds
+    monkeypatch.setattr(Size, "holds", lambda self, other, times: holds(self, other, 4 * times))  # as on a GPU
+    model = model_of(kind, method)
+    decoder, manner = Decoder(model), Manner(Unit.TOKENS, Landing.NATURAL, (EOS,))
+    for rows in (7, 2, 7):
+        check(model, manner, rows, decoder)
+    assert decoder._steppers[manner].size.rows == 7
+
+
 def test_rows_are_filled_again_and_the_cache_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     model, steps, slides = model_of("llama"), [], []
     step, slide = Stepper.step, Stepper.slide

@@ -160,8 +160,9 @@ class Stepper:
         return self._zeros(layers, two, self.size.rows, heads, columns, width, dtype=states.dtype)
 
     def clear(self) -> None:
-        """Let no row be written any more; each still reads something, or it would leave NaN in the cache."""
+        """Let no row be written any more; each still reads something and has a target, or it would leave NaN behind."""
         self.numbers.zero_()
+        self.numbers[:, _TARGET] = 1
 
     def begin(self, column: int, texts: dict[int, tuple[int, int, int, int]]) -> None:
         """Begin texts.
