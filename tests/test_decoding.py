@@ -209,6 +209,41 @@ def test_a_signal_that_was_taken_off_is_gone() -> None:
     assert [written.ids for written in decoder.write(orders, manner, 3)] == unsteered != steered
 
 
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+def test_a_failure_leaves_the_model_as_it_was(kind: str) -> None:
+    model, seen = model_of(kind), []
+    decoder, manner = Decoder(model), Manner(Unit.TOKENS, Landing.NATURAL, (EOS,))
+    orders = orders_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)
+    expected, first = alone(model, orders[0], manner), decoder.write(orders, manner, 3)
+    table = model.family.decoder_of(model.base_model).get_submodule(model.family.positions or "norm")
+
+    def fail(*args: Any) -> None:
+        seen.append(unsupported(model, {}))
+        raise RuntimeError("no memory")
+
+    handle = model.base_model.get_output_embeddings().register_forward_hook(fail)
+    with pytest.raises(RuntimeError, match="no memory"):
+        decoder.write(orders, manner, 3)
+    handle.remove()
+    assert seen == [None], "another thread may ask in between"
+    assert model.config._attn_implementation == "sdpa"
+    assert model.steering._signal is None
+    assert len(table._forward_hooks) == 0
+    assert alone(model, orders[0], manner) == expected
+    assert decoder.write(orders, manner, 3) == first
+
+
+def test_a_model_that_was_moved_is_read_where_it_is() -> None:
+    model = model_of("llama")
+    decoder, manner = Decoder(model), Manner(Unit.TOKENS, Landing.NATURAL, (EOS,))
+    orders = orders_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)
+    before = decoder.write(orders, manner, 3)
+    stepper = decoder._steppers[manner]
+    model.to(torch.float64)
+    assert [one.ids for one in decoder.write(orders, manner, 3)] == [one.ids for one in before]
+    assert decoder._steppers[manner] is not stepper
+
+
 def test_nothing_is_written_where_nothing_is_asked_for() -> None:
     assert Decoder(model_of("llama")).write([], Manner(Unit.TOKENS, Landing.NATURAL, (EOS,)), 4) == []
 
@@ -238,6 +273,7 @@ def test_counting_step_by_step_is_counting_all_at_once(tokenizer: str, unit: Uni
         ("mistral", {}, {}, "window"),
         ("llama", {}, {"do_sample": True}, "draws"),
         ("llama", {}, {"num_beams": 2}, "searches"),
+        ("llama", {}, {"min_new_tokens": 5, "eos_token_id": 7, "max_length": 9}, "eos_token_id, max_length, min_new"),
         ("llama", {}, {"repetition_penalty": 1.2, "streamer": object()}, "repetition_penalty, streamer"),
     ],
 )

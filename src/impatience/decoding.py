@@ -23,8 +23,8 @@ from impatience import stepping
 from impatience.endings import LengthReport, Settlement
 from impatience.families import unwrap
 from impatience.model import LengthControlled
-from impatience.slots import stacked
-from impatience.stepping import Manner, Read, Size, Stepper, Track, at_work
+from impatience.slots import GROUPED, stacked
+from impatience.stepping import Manner, Read, Size, Stepper, Track, at_work, places_of
 
 PEEK = 4
 """On a GPU it is looked up after so many steps which texts have ended: looking means waiting for it."""
@@ -37,12 +37,15 @@ SPARE = 4
 
 _FIXED_ROPE = ("default", "linear", "llama3", "yarn")
 _HARMLESS = {
-    *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id"),
-    *("max_length", "max_new_tokens", "min_length", "min_new_tokens"),
     *("do_sample", "temperature", "top_k", "top_p", "num_beams", "early_stopping", "length_penalty"),
-    *("use_cache", "transformers_version", "_from_model_config"),
+    *("max_new_tokens", "pad_token_id", "use_cache"),
 }
-"""Settings that a greedy search does not look at, or that a target replaces."""
+"""Settings that a greedy search does not look at, or that callers turn into budgets."""
+_OWN = {
+    *("bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
+    *("max_length", "min_length", "min_new_tokens", "transformers_version", "_from_model_config"),
+}
+"""Settings of a model that are followed, or that a target replaces. A caller who gives others needs ``generate``."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +94,14 @@ def unsupported(model: LengthControlled, options: Mapping[str, Any]) -> str | No
         return "an adapter or a compiler is wrapped around it"
     if model.steering.conventions != "paper":
         return "it follows the authors' conventions"
-    if config._attn_implementation not in ("sdpa", "eager"):
+    if config._attn_implementation not in ("sdpa", "eager", GROUPED):  # the last while another thread writes
         return f"its attention is {config._attn_implementation!r}"
     if getattr(config, "sliding_window", None) is not None:
         return "it reads its text through a window"
     if rope not in _FIXED_ROPE:
         return f"its positions are scaled by length ({rope})"
-    wishes = inner.generation_config.to_diff_dict() | dict(options)
+    own = inner.generation_config.to_diff_dict()
+    wishes = {name: value for name, value in own.items() if name not in _OWN} | dict(options)
     if wishes.get("do_sample") or (wishes.get("num_beams") or 1) > 1:
         return "it searches or draws"
     extra = sorted(name for name, value in wishes.items() if value is not None and name not in _HARMLESS)
@@ -166,7 +170,7 @@ class Decoder:
         """Return tensors that have room for all this: those of an earlier call, if they have."""
         last = self._steppers.pop(manner, None)
         idle = SPARE if self._inner.device.type == "cuda" else 1
-        if last is None or last.device != self._inner.device or not last.size.holds(size, idle):
+        if last is None or last.places != places_of(self._inner) or not last.size.holds(size, idle):
             del last  # before the next one takes its memory
             while len(self._steppers) >= KEPT:
                 del self._steppers[next(iter(self._steppers))]
