@@ -39,7 +39,11 @@ def test_decoding_is_timed_against_generate_and_the_bound(shape: str) -> None:
     assert 0 < saved["cases"][0]["share_of_bound"] < 1
     assert set(saved["length_costs"]) == {"1", "2"}
     assert saved["environment"]["device"] == "cpu"
-    assert "copies run at 10 GB/s" in shown(bench_decoding.render(report)).replace("\n", " ")
+    table = bench_decoding.render(report)
+    assert "copies run at 10 GB/s" in shown(table).replace("\n", " ")
+    cells = {str(column.header): list(column.cells) for column in table.columns}
+    assert cells["same texts"] == ["1 of 1", "", "2 of 2", ""]
+    assert all(share.endswith("%") for share in cells["of it"])
 
 
 def test_the_bytes_of_a_step_are_those_of_the_shape() -> None:

@@ -252,6 +252,7 @@ def render(report: DecodingReport) -> Table:
         "tokens/s",
         "generate ms/step",
         "faster ×",
+        "same texts",
         "bound ms/step",
         "of it",
     ):
