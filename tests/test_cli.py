@@ -63,6 +63,7 @@ bench overhead
 bench ray
 bench serve
 bench start
+bench training
 plot signal
 plot errors
 plot lengths

@@ -36,9 +36,10 @@ def overhead(
 ) -> None:
     """Time controlled against plain generate of the same model."""
     from impatience import bench
+    from impatience.bench_shapes import Trial
 
-    lengths = _numbers(targets, "--targets")
-    report = bench.overhead(shape, method, lengths, batch, repeats, seed, prompt, device)
+    trial = Trial(shape, method, prompt, repeats, seed, device)
+    report = bench.overhead(trial, _numbers(targets, "--targets"), batch)
     _show(bench.render(report), report.to_dict(), out)
 
 
@@ -58,9 +59,11 @@ def decode(
 ) -> None:
     """Time our own loop against transformers' generate, and against what memory allows."""
     from impatience import bench_decoding
+    from impatience.bench_shapes import Trial
 
     lengths, rows = _numbers(targets, "--targets"), _numbers(batches, "--batches")
-    report = bench_decoding.decoding(shape, method, lengths, rows, against, prompt, repeats, seed, device, dtype)
+    trial = Trial(shape, method, prompt, repeats, seed, device, dtype)
+    report = bench_decoding.decoding(trial, lengths, rows, against)
     _show(bench_decoding.render(report), report.to_dict(), out)
 
 
@@ -79,11 +82,13 @@ def batching(
 ) -> None:
     """Time texts of mixed lengths: in batches as they arrive, and in rows that are filled again."""
     from impatience import bench_batching
+    from impatience.bench_shapes import Trial
 
     ends = _numbers(lengths, "--lengths")
     if len(ends) != 2:
         raise OptionError(f"--lengths {lengths}: give two numbers, e.g. 10,500.")
-    report = bench_batching.batching(shape, method, requests, batch, (ends[0], ends[1]), prompt, repeats, seed, device)
+    trial = Trial(shape, method, prompt, repeats, seed, device)
+    report = bench_batching.batching(trial, requests, batch, (ends[0], ends[1]))
     _show(bench_batching.render(report), report.to_dict(), out)
 
 
