@@ -53,7 +53,8 @@ def alone(model: Any, order: Order, manner: Manner) -> tuple[list[int], Any]:
         ids, **given, landing=manner.landing, no_loops=manner.no_loops, do_sample=False, return_report=True
     )
     written = out[0, 1 if model.family.encoder_decoder else len(order.ids) :].tolist()
-    return written[: written.index(EOS)] if EOS in written else written, report
+    stop = next((column for column, i in enumerate(written) if i in (EOS, *manner.eos)), None)
+    return written[:stop], report
 
 
 def check(
@@ -111,6 +112,17 @@ def test_texts_without_loops(kind: str, landing: Landing) -> None:
     check(model_of(kind), Manner(Unit.TOKENS, landing, (EOS,), no_loops=3))
 
 
+@pytest.mark.parametrize("landing", list(Landing))
+def test_several_ids_may_end_a_text(landing: Landing) -> None:
+    model, ends = model_of("t5"), (EOS, 21, 589)  # ids that this model likes
+    model.generation_config.eos_token_id = list(ends)
+    manner = Manner(Unit.TOKENS, landing, ends)
+    check(model, manner)
+    if landing is Landing.NATURAL:
+        found = Decoder(model).write(orders_for(model, manner.unit, landing, TARGETS), manner, 3)
+        assert {written.ids[-1] for written in found} >= set(ends)
+
+
 @pytest.mark.parametrize("kind", ["llama", "t5"])
 def test_it_does_not_matter_how_many_rows_there_are_or_what_was_written_before(kind: str) -> None:
     model = model_of(kind)
@@ -128,7 +140,7 @@ def test_rows_that_were_idle_leave_nothing_behind(kind: str, method: str, monkey
     decoder, manner = Decoder(model), Manner(Unit.TOKENS, Landing.NATURAL, (EOS,))
     for rows in (7, 2, 7):
         check(model, manner, rows, decoder)
-    assert decoder._steppers[manner].size.rows == 7
+    assert [stepper.size.rows for stepper in decoder._steppers] == [7]
 
 
 def test_rows_are_filled_again_and_the_cache_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +152,7 @@ def test_rows_are_filled_again_and_the_cache_does_not_grow(monkeypatch: pytest.M
     orders = [Order([5, 6, 7], budget, budget) for budget in budgets]
     found = Decoder(model).write(orders, Manner(Unit.TOKENS, Landing.NATURAL, ()), 2)
     assert [len(written.ids) for written in found] == budgets
-    assert len(steps) <= sum(budgets) / 2 + 10
+    assert len(steps) <= 0.55 * sum(budgets)
     assert slides
     assert max(steps) < 80
 
@@ -184,14 +196,17 @@ def test_tensors_are_kept_for_the_next_call_but_not_for_ever() -> None:
     decoder, few = Decoder(model_of("llama")), [Order([5, 6], 4, 4)] * 2
     natural = Manner(Unit.TOKENS, Landing.NATURAL, ())
     decoder.write(few, natural, 2)
-    first = decoder._steppers[natural]
+    (first,) = decoder._steppers
     decoder.write(few[:1] + few[:1] * 3, natural, 2)
-    assert decoder._steppers[natural] is first
+    assert decoder._steppers == [first]
+    decoder.write(few * 2, natural, 4)
+    decoder.write(few, natural, 2)
+    assert decoder._steppers[-1] is first, "few texts and many may take turns"
     decoder.write([Order([5, 6], 400, 400)] * 2, natural, 2)
-    assert decoder._steppers[natural] is not first
+    assert first not in decoder._steppers, "what another has room for is not kept"
     for size in range(2, 7):
         decoder.write(few, replace(natural, no_loops=size), 2)
-    assert [manner.no_loops for manner in decoder._steppers] == [4, 5, 6]
+    assert [stepper.manner.no_loops for stepper in decoder._steppers] == [4, 5, 6]
     small, large = Size(2, 64, 64, 0), Size(8, 64, 64, 0)
     assert large.holds(small, 4)
     assert not large.holds(small, 1)
@@ -238,10 +253,11 @@ def test_a_model_that_was_moved_is_read_where_it_is() -> None:
     decoder, manner = Decoder(model), Manner(Unit.TOKENS, Landing.NATURAL, (EOS,))
     orders = orders_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)
     before = decoder.write(orders, manner, 3)
-    stepper = decoder._steppers[manner]
+    before_it = list(decoder._steppers)
     model.to(torch.float64)
     assert [one.ids for one in decoder.write(orders, manner, 3)] == [one.ids for one in before]
-    assert decoder._steppers[manner] is not stepper
+    assert len(decoder._steppers) == 1
+    assert decoder._steppers != before_it
 
 
 def test_nothing_is_written_where_nothing_is_asked_for() -> None:

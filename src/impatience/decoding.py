@@ -31,7 +31,7 @@ PEEK = 4
 PREFILL = 16_384
 """The most tokens that are read in one pass, padding included."""
 KEPT = 3
-"""Manners of writing whose tensors, and recorded steps, are kept for the next call; the latest ones."""
+"""Manners of writing, and sizes, whose tensors and recorded steps are kept for the next call; the latest ones."""
 SPARE = 4
 """On a GPU steps that were recorded with up to so many times the rows are replayed: idle rows cost little there."""
 
@@ -128,7 +128,7 @@ class Decoder:
     def __init__(self, model: LengthControlled) -> None:
         self.model = model
         self._inner: Any = unwrap(model.base_model)
-        self._steppers: dict[Manner, Stepper] = {}
+        self._steppers: list[Stepper] = []  # the latest is the last
 
     def write(self, orders: Sequence[Order], manner: Manner, rows: int, watch: Watch | None = None) -> list[Written]:
         """Write texts, so many at a time; those that come first are begun first.
@@ -168,16 +168,24 @@ class Decoder:
 
     def _ready(self, manner: Manner, size: Size, example: Read) -> Stepper:
         """Return tensors that have room for all this: those of an earlier call, if they have."""
-        last = self._steppers.pop(manner, None)
-        idle = SPARE if self._inner.device.type == "cuda" else 1
-        if last is None or last.places != places_of(self._inner) or not last.size.holds(size, idle):
-            del last  # before the next one takes its memory
-            while len(self._steppers) >= KEPT:
-                del self._steppers[next(iter(self._steppers))]
-            last = Stepper(self.model, manner, size, example)
-        self._steppers[manner] = last
-        last.clear()
-        return last
+        idle, places = SPARE if self._inner.device.type == "cuda" else 1, places_of(self._inner)
+        fitting = [
+            number
+            for number, kept in enumerate(self._steppers)
+            if kept.manner == manner and kept.places == places and kept.size.holds(size, idle)
+        ]
+        if fitting:
+            self._steppers.append(self._steppers.pop(fitting[-1]))
+        else:
+            # What is of no use beside the next one, and the oldest, is given up before that one takes its memory.
+            self._steppers = [
+                kept
+                for kept in self._steppers
+                if kept.places == places and not (kept.manner == manner and size.holds(kept.size, idle))
+            ][1 - KEPT :]
+            self._steppers.append(Stepper(self.model, manner, size, example))
+        self._steppers[-1].clear()
+        return self._steppers[-1]
 
     def _run(
         self, orders: Sequence[Order], manner: Manner, size: Size, watch: Watch | None
