@@ -134,8 +134,7 @@ def test_it_does_not_matter_how_many_rows_there_are_or_what_was_written_before(k
 
 @pytest.mark.parametrize(("kind", "method"), [("llama", "pre"), ("t5", "lrpe"), ("bart", "laam")])
 def test_rows_that_were_idle_leave_nothing_behind(kind: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    holds = Size.holds
-    monkeypatch.setattr(Size, "holds", lambda self, other, times: holds(self, other, 4 * times))  # as on a GPU
+    monkeypatch.setattr(Decoder, "_recorded", True)
     model = model_of(kind, method)
     decoder, manner = Decoder(model), Manner(Unit.TOKENS, Landing.NATURAL, (EOS,))
     for rows in (7, 2, 7):
@@ -192,14 +191,15 @@ def test_texts_can_be_read_along_and_given_up() -> None:
     assert [tuple(reader.seen[place]) for place in range(5)] == [written.ids for written in found]
 
 
-def test_tensors_are_kept_for_the_next_call_but_not_for_ever() -> None:
+def test_tensors_are_kept_for_the_next_call_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Decoder, "_recorded", True)
     decoder, few = Decoder(model_of("llama")), [Order([5, 6], 4, 4)] * 2
     natural = Manner(Unit.TOKENS, Landing.NATURAL, ())
     decoder.write(few, natural, 2)
     (first,) = decoder._steppers
     decoder.write(few[:1] + few[:1] * 3, natural, 2)
     assert decoder._steppers == [first]
-    decoder.write(few * 2, natural, 4)
+    decoder.write(few * 5, natural, 10)
     decoder.write(few, natural, 2)
     assert decoder._steppers[-1] is first, "few texts and many may take turns"
     decoder.write([Order([5, 6], 400, 400)] * 2, natural, 2)
@@ -207,6 +207,9 @@ def test_tensors_are_kept_for_the_next_call_but_not_for_ever() -> None:
     for size in range(2, 7):
         decoder.write(few, replace(natural, no_loops=size), 2)
     assert [stepper.manner.no_loops for stepper in decoder._steppers] == [4, 5, 6]
+    monkeypatch.setattr(Decoder, "_recorded", False)
+    decoder.write(few, natural, 2)
+    assert [stepper.manner for stepper in decoder._steppers] == [natural]
     small, large = Size(2, 64, 64, 0), Size(8, 64, 64, 0)
     assert large.holds(small, 4)
     assert not large.holds(small, 1)

@@ -31,7 +31,7 @@ PEEK = 4
 PREFILL = 16_384
 """The most tokens that are read in one pass, padding included."""
 KEPT = 3
-"""Manners of writing, and sizes, whose tensors and recorded steps are kept for the next call; the latest ones."""
+"""On a GPU the tensors and recorded steps of so many manners and sizes are kept for the next call; else the latest."""
 SPARE = 4
 """On a GPU steps that were recorded with up to so many times the rows are replayed: idle rows cost little there."""
 
@@ -155,6 +155,11 @@ class Decoder:
                 found[place] = Written(tuple(track.ids), kept, report, tuple(track.curve))
         return [found[place] for place in range(len(orders))]
 
+    @property
+    def _recorded(self) -> bool:
+        """Whether steps are recorded: then they are worth keeping, and the GPU is not waited for."""
+        return bool(self._inner.device.type == "cuda")
+
     def _size(self, orders: Sequence[Order], rows: int) -> Size:
         """Return what orders take, rounded up so that recorded steps serve the next ones too."""
         longest = max(self._before(order) + order.budget for order in orders)
@@ -168,7 +173,7 @@ class Decoder:
 
     def _ready(self, manner: Manner, size: Size, example: Read) -> Stepper:
         """Return tensors that have room for all this: those of an earlier call, if they have."""
-        idle, places = SPARE if self._inner.device.type == "cuda" else 1, places_of(self._inner)
+        (idle, most), places = (SPARE, KEPT) if self._recorded else (1, 1), places_of(self._inner)
         fitting = [
             number
             for number, kept in enumerate(self._steppers)
@@ -178,11 +183,10 @@ class Decoder:
             self._steppers.append(self._steppers.pop(fitting[-1]))
         else:
             # What is of no use beside the next one, and the oldest, is given up before that one takes its memory.
-            self._steppers = [
-                kept
-                for kept in self._steppers
-                if kept.places == places and not (kept.manner == manner and size.holds(kept.size, idle))
-            ][1 - KEPT :]
+            others = (kept for kept in self._steppers if kept.manner != manner or not size.holds(kept.size, idle))
+            self._steppers = [kept for kept in others if kept.places == places]
+            while len(self._steppers) >= most:
+                del self._steppers[0]
             self._steppers.append(Stepper(self.model, manner, size, example))
         self._steppers[-1].clear()
         return self._steppers[-1]
@@ -197,7 +201,7 @@ class Decoder:
         column, steps = max(before), 0
         taken: dict[int, int] = {}  # by row, which order it writes
         begins: dict[int, int] = {}  # by row, its first column
-        every = PEEK if stepper.device.type == "cuda" and watch is None else 1
+        every = PEEK if self._recorded and watch is None else 1
         while queue or taken:
             free = [row for row in range(size.rows) if row not in taken][: len(queue)]
             begun = {}
