@@ -148,10 +148,10 @@ def test_what_cannot_be_timed_is_refused(options: dict[str, Any], message: str) 
 
 
 def test_both_ways_of_training_learn_alike_and_are_reported() -> None:
-    from impatience.bench_training import made_up_rows, render_training, training
+    from impatience.bench_training import made_up_rows, render, training
 
     rows = made_up_rows(24, 512, seed=0)
     report = training(rows, shape="tiny", batch=2, steps=12)
     assert report.plain.loss == pytest.approx(report.ours.loss, rel=0.05)
     assert report.to_dict()["ratio"] > 0
-    assert render_training(report).row_count == 3
+    assert render(report).row_count == 3

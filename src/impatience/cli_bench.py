@@ -108,7 +108,7 @@ def training(
 
     rows = bench_training.real_rows(data, data_dir, limit) if data else None
     report = bench_training.training(rows, shape=shape, batch=batch, steps=steps, seed=seed)
-    _show(bench_training.render_training(report), report.to_dict() | {"data": data or "made up"}, out)
+    _show(bench_training.render(report), report.to_dict() | {"data": data or "made up"}, out)
 
 
 @app.command()
