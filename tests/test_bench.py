@@ -6,11 +6,13 @@ import math
 import re
 import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from impatience import bench, bench_shapes
+from impatience import bench, bench_shapes, provenance
+from impatience.bench_shapes import Trial
 from impatience.errors import OptionError
 from impatience.methods import METHODS, AttentionMethod
 
@@ -26,7 +28,7 @@ def minute_shape() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def report() -> bench.OverheadReport:
-    return bench.overhead("minute", "pre", TARGETS, batch=2, repeats=2, seed=3)
+    return bench.overhead(Trial("minute", repeats=2, seed=3), TARGETS, batch=2)
 
 
 def test_both_sides_write_what_was_asked_for(report: bench.OverheadReport) -> None:
@@ -71,7 +73,7 @@ def test_json_keeps_all_of_it(report: bench.OverheadReport) -> None:
 
 
 def test_environment_names_hardware_versions_and_commit() -> None:
-    found = bench.environment()
+    found = provenance.environment()
     assert json.loads(json.dumps(found)) == found
     for name in ("cpu", "cores", "threads", "system", "python", "torch", "transformers", "impatience"):
         assert found[name], name
@@ -83,7 +85,7 @@ def test_no_git_means_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
         raise FileNotFoundError("git")
 
     monkeypatch.setattr(subprocess, "run", missing)
-    assert bench.environment()["commit"] is None
+    assert provenance.environment()["commit"] is None
 
 
 def test_table_has_a_line_for_each_target(report: bench.OverheadReport) -> None:
@@ -98,23 +100,18 @@ def test_table_has_a_line_for_each_target(report: bench.OverheadReport) -> None:
 
 @pytest.mark.parametrize("method", [n for n, kind in METHODS.items() if not issubclass(kind, AttentionMethod)])
 def test_any_method_for_this_kind_of_model_can_be_timed(method: str) -> None:
-    assert bench.overhead("minute", method, (2,), repeats=2).targets[0].controlled_tokens == 2
+    assert bench.overhead(Trial("minute", method, prompt=16, repeats=2), (2,)).targets[0].controlled_tokens == 2
 
 
-def test_weights_are_shared_and_the_plain_side_has_no_hook(monkeypatch: pytest.MonkeyPatch) -> None:
-    attached, seen = [], []
-    real = bench.attach
-    monkeypatch.setattr(bench, "attach", lambda model, method: attached.append(real(model, method)) or attached[0])
-    build = bench.build
-    monkeypatch.setattr(bench, "build", lambda *args: seen.append(build(*args)) or seen[0])
-    bench.overhead("minute", targets=(2,), repeats=2)
-    base = attached[0].base_model
-    assert base is not seen[0]
-    assert base.lm_head.weight is seen[0].lm_head.weight
-    for mine, its in zip(base.parameters(), seen[0].parameters(), strict=True):
+def test_weights_are_shared_and_the_plain_side_has_no_hook() -> None:
+    plain, controlled = Trial("minute").models()
+    base = controlled.base_model
+    assert base is not plain
+    assert base.lm_head.weight is plain.lm_head.weight
+    for mine, its in zip(base.parameters(), plain.parameters(), strict=True):
         assert mine is its
     assert base.model._forward_pre_hooks
-    assert not seen[0].model._forward_pre_hooks
+    assert not plain.model._forward_pre_hooks
 
 
 def test_weights_are_those_of_smollm2() -> None:
@@ -132,21 +129,29 @@ def test_weights_are_those_of_smollm2() -> None:
     [
         ({"shape": "smolm2"}, "Did you mean 'smollm2'"),
         ({"repeats": 1}, "at least 2 repeats"),
-        ({"batch": 0}, "1 row"),
-        ({"targets": ()}, "one target"),
-        ({"targets": (4, 0)}, "at least 1"),
+        ({"prompt": 0}, "a prompt of 1 token"),
+        ({"device": "tpu"}, "give 'cpu'"),
     ],
 )
-def test_what_cannot_be_timed_is_refused(options: dict[str, object], message: str) -> None:
+def test_a_trial_that_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        bench.overhead(**{"shape": "minute", "targets": (2,)} | options)
+        Trial(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"batch": 0}, "1 row"), ({"targets": ()}, "one target"), ({"targets": (4, 0)}, "at least 1")],
+)
+def test_what_cannot_be_timed_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        bench.overhead(**{"trial": Trial("minute"), "targets": (2,)} | options)
 
 
 def test_both_ways_of_training_learn_alike_and_are_reported() -> None:
-    from impatience.bench_training import made_up_rows, render_training, training
+    from impatience.bench_training import made_up_rows, render, training
 
     rows = made_up_rows(24, 512, seed=0)
     report = training(rows, shape="tiny", batch=2, steps=12)
     assert report.plain.loss == pytest.approx(report.ours.loss, rel=0.05)
     assert report.to_dict()["ratio"] > 0
-    assert render_training(report).row_count == 3
+    assert render(report).row_count == 3

@@ -11,6 +11,7 @@ import torch
 from rich.console import Console
 
 from impatience import attach, bench_batching, bench_decoding, bench_shapes, bench_start
+from impatience.bench_shapes import Trial
 from impatience.errors import OptionError
 
 
@@ -31,7 +32,8 @@ def shown(table: object) -> str:
 
 @pytest.mark.parametrize("shape", ["minute", "minute-t5"])
 def test_decoding_is_timed_against_generate_and_the_bound(shape: str) -> None:
-    report = bench_decoding.decoding(shape, "pre", (3, 6), (1, 2), against=3, prompt=4, repeats=2, device="cpu")
+    trial = Trial(shape, prompt=4, repeats=2, device="cpu")
+    report = bench_decoding.decoding(trial, (3, 6), (1, 2), against=3)
     assert [(case.batch, case.target) for case in report.cases] == [(1, 3), (1, 6), (2, 3), (2, 6)]
     assert [case.speed_up is not None for case in report.cases] == [True, False, True, False]
     assert [case.same for case in report.cases] == [1, None, 2, None]
@@ -39,7 +41,11 @@ def test_decoding_is_timed_against_generate_and_the_bound(shape: str) -> None:
     assert 0 < saved["cases"][0]["share_of_bound"] < 1
     assert set(saved["length_costs"]) == {"1", "2"}
     assert saved["environment"]["device"] == "cpu"
-    assert "copies run at 10 GB/s" in shown(bench_decoding.render(report)).replace("\n", " ")
+    table = bench_decoding.render(report)
+    assert "copies run at 10 GB/s" in shown(table).replace("\n", " ")
+    cells = {str(column.header): list(column.cells) for column in table.columns}
+    assert cells["same texts"] == ["1 of 1", "", "2 of 2", ""]
+    assert all(share.endswith("%") for share in cells["of it"])
 
 
 def test_the_bytes_of_a_step_are_those_of_the_shape() -> None:
@@ -63,7 +69,7 @@ def test_what_a_case_comes_to() -> None:
 
 
 def test_mixed_lengths_are_timed_in_three_ways_against_the_bound() -> None:
-    report = bench_batching.batching("minute", "pre", 6, 2, (2, 9), prompt=3, repeats=2, device="cpu")
+    report = bench_batching.batching(Trial("minute", prompt=3, repeats=2, device="cpu"), 6, 2, (2, 9))
     assert 12 <= report.tokens <= 54
     assert len(report.arrival_seconds) == len(report.bound_seconds) == 2
     saved = json.loads(json.dumps(report.to_dict()))
@@ -75,9 +81,9 @@ def test_mixed_lengths_are_timed_in_three_ways_against_the_bound() -> None:
 
 def test_what_cannot_be_timed_is_refused() -> None:
     with pytest.raises(OptionError, match="multiple of the batch"):
-        bench_batching.batching("minute", requests=7, batch=2)
-    with pytest.raises(OptionError, match="at least 2 repeats"):
-        bench_decoding.decoding("minute", repeats=1)
+        bench_batching.batching(Trial("minute"), 7, 2, (2, 9))
+    with pytest.raises(OptionError, match="numbers of at least 1"):
+        bench_decoding.decoding(Trial("minute"), (3, 0), (1,))
     with pytest.raises(OptionError, match="flan-t5-small"):
         bench_shapes.shape_config("flan-t5")
     with pytest.raises(OptionError, match="device='tpu'"):

@@ -63,6 +63,7 @@ bench overhead
 bench ray
 bench serve
 bench start
+bench training
 plot signal
 plot errors
 plot lengths
@@ -145,7 +146,7 @@ def test_write_reads_standard_input_and_can_be_quiet(
         (["write", "ARTICLE", "--words", "5", "--chars", "5", "--model", "FOLDER"], "got --words, --chars"),
         (["write", "BINARY", "--words", "5", "--model", "FOLDER"], "not a text file"),
         (["write", "EMPTY", "--words", "5", "--model", "FOLDER"], "empty"),
-        (["bench", "overhead", "--targets", "8,x"], "--targets has 'x'"),
+        (["bench", "overhead", "--targets", "8,x"], "--targets 8,x: give whole numbers"),
         (["bench", "overhead", "--shape", "tinny"], "Did you mean 'tiny'"),
         (["train", "small/toi"], "Did you mean 'small/toy'"),
         (["train", "small/toy", "--set", "model.methd=rpe"], "Did you mean 'method'"),

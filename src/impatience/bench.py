@@ -10,9 +10,8 @@ what it says.
 
 from __future__ import annotations
 
-import copy
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from operator import sub, truediv
@@ -22,13 +21,8 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from impatience.bench_shapes import Spread, build, device_of, place, shape_config, timed
+from impatience.bench_shapes import Spread, Trial, place, timed
 from impatience.errors import OptionError
-from impatience.model import attach
-from impatience.provenance import environment
-
-PROMPT = 16
-"""Tokens of the prompt, unless the caller says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +96,7 @@ class OverheadReport:
         parameters: How many weights the model has.
         dtype: Of the weights.
         targets: One entry for each target.
-        environment: Where it was measured, see ``environment``, and the seed.
+        environment: Where it was measured, and the seed.
     """
 
     shape: str
@@ -120,63 +114,42 @@ class OverheadReport:
         return asdict(self) | {"targets": [target.to_dict() for target in self.targets]}
 
 
-def overhead(
-    shape: str = "smollm2",
-    method: str = "pre",
-    targets: tuple[int, ...] = (64, 256, 1024),
-    batch: int = 1,
-    repeats: int = 7,
-    seed: int = 0,
-    prompt: int = PROMPT,
-    device: str | None = None,
-) -> OverheadReport:
+def overhead(trial: Trial, targets: Sequence[int], batch: int = 1) -> OverheadReport:
     """Time controlled against plain generation.
 
     Args:
-        shape: A name in ``impatience.bench_shapes``.
-        method: A name from ``impatience methods``.
+        trial: What is timed; pairs of runs are repeated at each target.
         targets: Token counts to write.
         batch: Rows.
-        repeats: Pairs of runs at each target, at least 2, after one of each to warm up.
-        seed: Of the weights and the prompt.
-        prompt: Tokens of each row's prompt.
-        device: "cpu" or "cuda"; None is the GPU if there is one.
 
     Returns:
-        The times of all runs and where they were measured. bfloat16 on a GPU, else float32.
+        The times of all runs and where they were measured.
     """
-    shape_config(shape)
-    if repeats < 2 or batch < 1 or prompt < 1 or not targets or min(targets) < 1:
+    if batch < 1 or not targets or min(targets) < 1:
         raise OptionError(
-            f"repeats={repeats}, batch={batch}, prompt={prompt}, targets={targets}: give at least 2 repeats, 1 row, a "
-            f"prompt of 1 token and one target, each target at least 1."
+            f"batch={batch}, targets={targets}: give at least 1 row and one target, each target at least 1."
         )
-    where = device_of(device)
-    plain = build(shape, seed, where)
-    # A second set of modules around the same tensors, so that the plain side carries no hook at all.
-    shared = {id(tensor): tensor for tensor in (*plain.parameters(), *plain.buffers())}
-    controlled = attach(copy.deepcopy(plain, shared), method)
-    controlled.taught = True  # nothing that random weights say is meant, so no warning about it either
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(3, plain.config.vocab_size, (batch, prompt), generator=generator).to(where)
+    where, (plain, controlled) = trial.where, trial.models()
+    ids = torch.tensor(trial.prompts(batch), device=where)
     inputs: dict[str, Any] = {"do_sample": False, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
     measured = []
     for target in targets:
         limit: dict[str, Any] = {"max_new_tokens": target, "eos_token_id": plain.config.vocab_size}
         # No step can choose that id, so both sides look for the end and neither finds it.
         sides = partial(plain.generate, **inputs, **limit), partial(controlled.generate, **inputs, **limit)
-        first = 1 if plain.config.is_encoder_decoder else prompt
-        measured.append(_measure(target, sides[0], partial(sides[1], target_tokens=target), repeats, where, first))
+        first = 1 if plain.config.is_encoder_decoder else trial.prompt
+        controlled_side = partial(sides[1], target_tokens=target)
+        measured.append(_measure(target, sides[0], controlled_side, trial.repeats, where, first))
     return OverheadReport(
-        shape,
-        method,
+        trial.shape,
+        trial.method,
         batch,
-        prompt,
-        repeats,
+        trial.prompt,
+        trial.repeats,
         sum(weight.numel() for weight in plain.parameters()),
         str(plain.dtype).removeprefix("torch."),
         tuple(measured),
-        environment() | {"seed": seed, "device": where.type},
+        trial.environment(),
     )
 
 
@@ -201,11 +174,10 @@ def _measure(
 
 def render(report: OverheadReport) -> Table:
     """Return the report as a table for the terminal."""
-    where = place(report.environment, report.environment["device"])
     table = Table(
         title=f"{report.method} on {report.shape} ({report.parameters / 1e6:.1f}M weights, {report.dtype}), "
         f"batch {report.batch}",
-        caption=f"median of {report.repeats} pairs, quartiles in brackets; {where}",
+        caption=f"median of {report.repeats} pairs, quartiles in brackets; {place(report.environment)}",
     )
     for heading in ("tokens", "plain ms/token", "controlled ms/token", "added µs/token", "time × plain", "CPU × plain"):
         table.add_column(heading, justify="right")

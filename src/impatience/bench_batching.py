@@ -23,12 +23,11 @@ from typing import Any
 import torch
 from rich.table import Table
 
-from impatience.bench_decoding import ENDLESS, prompts
-from impatience.bench_shapes import Spread, build, device_of, place, timed
+from impatience.bench_decoding import ENDLESS
+from impatience.bench_shapes import Spread, Trial, place, timed
 from impatience.decoding import Decoder, Order
 from impatience.errors import OptionError
-from impatience.model import LengthControlled, attach
-from impatience.provenance import environment
+from impatience.model import LengthControlled
 
 
 @dataclass(frozen=True)
@@ -86,40 +85,23 @@ class BatchingReport:
         return asdict(self) | spreads
 
 
-def batching(
-    shape: str = "smollm2",
-    method: str = "pre",
-    requests: int = 512,
-    batch: int = 64,
-    lengths: tuple[int, int] = (10, 500),
-    prompt: int = 64,
-    repeats: int = 2,
-    seed: int = 0,
-    device: str | None = None,
-) -> BatchingReport:
+def batching(trial: Trial, requests: int, batch: int, lengths: tuple[int, int]) -> BatchingReport:
     """Time requests of mixed lengths in three ways.
 
     Args:
-        shape: A name in ``impatience.bench_shapes``.
-        method: A name from ``impatience methods``.
+        trial: What is timed; its seed is that of the lengths too.
         requests: How many; a multiple of ``batch``.
         batch: Rows at a time.
         lengths: The fewest and the most tokens of a text; all between are equally likely.
-        prompt: Tokens of each prompt.
-        repeats: Runs of each way, at least 2.
-        seed: Of weights, prompts and lengths.
-        device: "cpu" or "cuda"; None is the GPU if there is one.
     """
-    if repeats < 2 or batch < 1 or requests < batch or requests % batch or not 1 <= lengths[0] <= lengths[1]:
+    if batch < 1 or requests < batch or requests % batch or not 1 <= lengths[0] <= lengths[1]:
         raise OptionError(
-            f"requests={requests}, batch={batch}, lengths={lengths}, repeats={repeats}: give at least 2 repeats, a "
-            f"multiple of the batch for requests, and lengths in order."
+            f"requests={requests}, batch={batch}, lengths={lengths}: give a multiple of the batch for requests, and "
+            f"lengths in order."
         )
-    where = device_of(device)
-    model = attach(build(shape, seed, where), method)
-    model.taught = True  # nothing that random weights say is meant, so no warning about it either
-    draw = random.Random(seed)
-    rows = prompts(requests, prompt, model.config.vocab_size, seed)
+    _, model = trial.models()
+    draw = random.Random(trial.seed)
+    rows = trial.prompts(requests)
     orders = [Order(row, length, length) for row in rows for length in [draw.randint(*lengths)]]
     even = round(mean(order.budget for order in orders))
     decoder = Decoder(model)
@@ -134,24 +116,24 @@ def batching(
     decoder.write([ordered[0]] * batch, ENDLESS, batch)  # records the steps of all lengths
     _arrival(model, [Order(row, 8, 8) for row in rows[:batch]], batch)
     times: dict[str, list[float]] = {name: [] for name in ways}
-    for run in range(repeats):
+    for run in range(trial.repeats):
         for name in list(ways) if run % 2 == 0 else list(ways)[:0:-1]:  # generate takes minutes: once is enough
-            times[name].append(timed(ways[name], where)[0])
+            times[name].append(timed(ways[name], trial.where)[0])
     bound = tuple(seconds * requests / batch for seconds in times["bound"])
     tokens = sum(order.budget for order in orders)
     return BatchingReport(
-        shape,
-        method,
+        trial.shape,
+        trial.method,
         requests,
         batch,
         *lengths,
-        prompt,
+        trial.prompt,
         tokens,
         tuple(times["arrival"]),
         tuple(times["same_loop"]),
         tuple(times["ours"]),
         bound,
-        environment() | {"seed": seed, "device": where.type},
+        trial.environment(),
     )
 
 
@@ -175,8 +157,7 @@ def render(report: BatchingReport) -> Table:
     table = Table(
         title=f"{report.requests} texts of {report.shortest} to {report.longest} tokens, {report.batch} at a time: "
         f"{report.method} on {report.shape}",
-        caption=f"medians of {len(report.ours_seconds)} runs, quartiles in brackets; "
-        f"{place(report.environment, report.environment['device'])}",
+        caption=f"medians of {len(report.ours_seconds)} runs, quartiles in brackets; {place(report.environment)}",
     )
     for heading in ("", "seconds", "tokens/s", "ours is faster ×"):
         table.add_column(heading, justify="right" if heading else "left")

@@ -10,7 +10,6 @@ rounded differently and texts part ways.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from operator import truediv
@@ -20,13 +19,12 @@ from typing import Any
 import torch
 from rich.table import Table
 
-from impatience.bench_shapes import Spread, build, copy_bandwidth, device_of, place, timed
+from impatience.bench_shapes import Spread, Trial, copy_bandwidth, place, timed
 from impatience.decoding import Decoder, Order
 from impatience.errors import OptionError
 from impatience.landing import Landing
 from impatience.lengths import Unit
-from impatience.model import LengthControlled, attach
-from impatience.provenance import environment
+from impatience.model import LengthControlled
 from impatience.slots import token_bytes
 from impatience.stepping import Manner
 
@@ -125,54 +123,29 @@ class DecodingReport:
         return asdict(self) | {"cases": [case.to_dict() for case in self.cases], "length_costs": self.length_costs}
 
 
-def decoding(
-    shape: str = "smollm2",
-    method: str = "pre",
-    targets: Sequence[int] = (100, 1000),
-    batches: Sequence[int] = (1, 64),
-    against: int = 100,
-    prompt: int = 64,
-    repeats: int = 5,
-    seed: int = 0,
-    device: str | None = None,
-    dtype: str | None = None,
-) -> DecodingReport:
+def decoding(trial: Trial, targets: Sequence[int], batches: Sequence[int], against: int = 100) -> DecodingReport:
     """Time our loop against ``generate``, and each step against what memory allows.
 
     Args:
-        shape: A name in ``impatience.bench_shapes``.
-        method: A name from ``impatience methods``.
+        trial: What is timed.
         targets: Token counts to write.
         batches: Rows.
         against: The longest target that ``generate`` is timed at too.
-        prompt: Tokens of each row's prompt.
-        repeats: Runs, at least 2, after one to warm up.
-        seed: Of the weights and the prompts.
-        device: "cpu" or "cuda"; None is the GPU if there is one.
-        dtype: "float32" or "bfloat16"; None is bfloat16 on a GPU, else float32.
     """
-    if repeats < 2 or prompt < 1 or not targets or not batches or min(*targets, *batches, 1) < 1:
-        raise OptionError(
-            f"repeats={repeats}, prompt={prompt}, targets={targets}, batches={batches}: give at least 2 repeats, and "
-            f"numbers of at least 1."
-        )
-    where = device_of(device)
-    plain = build(shape, seed, where, dtype)
-    shared = {id(tensor): tensor for tensor in (*plain.parameters(), *plain.buffers())}
-    model = attach(copy.deepcopy(plain, shared), method)
-    model.taught = True  # nothing that random weights say is meant, so no warning about it either
+    if not targets or not batches or min(*targets, *batches) < 1:
+        raise OptionError(f"targets={targets}, batches={batches}: give numbers of at least 1.")
+    where, (plain, model) = trial.where, trial.models()
     bandwidth = copy_bandwidth(where)
     cases = []
     for batch in batches:
-        ids = prompts(batch, prompt, plain.config.vocab_size, seed)
+        ids = trial.prompts(batch)
         for target in targets:
-            times = _times(model, plain if target <= against else None, ids, target, repeats, where)
+            times = _times(model, plain if target <= against else None, ids, target, trial.repeats, where)
             same = _same(model, ids, target) if target <= against else None
-            read = weight_bytes(model), cache_bytes(model, batch, prompt, target)
+            read = weight_bytes(model), cache_bytes(model, batch, trial.prompt, target)
             cases.append(Decoding(batch, target, *times, *read, bandwidth, same))
     kind = str(plain.dtype).removeprefix("torch.")
-    about = environment() | {"seed": seed, "device": where.type}
-    return DecodingReport(shape, method, prompt, kind, tuple(cases), about)
+    return DecodingReport(trial.shape, trial.method, trial.prompt, kind, tuple(cases), trial.environment())
 
 
 def _times(
@@ -210,13 +183,6 @@ def _same(model: LengthControlled, ids: list[list[int]], target: int) -> int:
     return sum(list(mine.ids) == its for mine, its in zip(ours, theirs, strict=True))
 
 
-def prompts(rows: int, tokens: int, vocabulary: int, seed: int) -> list[list[int]]:
-    """Return rows of made-up ids."""
-    drawn = torch.randint(3, vocabulary, (rows, tokens), generator=torch.Generator().manual_seed(seed))
-    found: list[list[int]] = drawn.tolist()
-    return found
-
-
 def weight_bytes(model: LengthControlled) -> int:
     """Return the bytes of weights that a step reads: all of the decoder's and the output's, and no table of inputs."""
     inner: Any = model.base_model
@@ -243,7 +209,7 @@ def render(report: DecodingReport) -> Table:
         title=f"{report.method} on {report.shape} ({report.dtype}), prompts of {report.prompt_tokens} tokens",
         caption=f"medians, quartiles in brackets; copies run at {report.cases[0].bandwidth / 1e9:.0f} GB/s; a token at "
         f"{longest} costs × one at {shortest}, the cache's own reading taken off: {costs}; "
-        f"{place(report.environment, report.environment['device'])}",
+        f"{place(report.environment)}",
     )
     for heading in (
         "batch",
@@ -252,6 +218,7 @@ def render(report: DecodingReport) -> Table:
         "tokens/s",
         "generate ms/step",
         "faster ×",
+        "same texts",
         "bound ms/step",
         "of it",
     ):

@@ -1,10 +1,11 @@
-"""What benches share: models of known shapes with random weights, clocks, and the rate at which memory is copied.
+"""What benches share: trials of models of known shapes with random weights, clocks, and the rate of copies.
 
 The weights are random: how fast a dense model is does not depend on what it says.
 """
 
 from __future__ import annotations
 
+import copy
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -15,6 +16,8 @@ import torch
 import transformers
 
 from impatience.errors import OptionError
+from impatience.model import LengthControlled, attach
+from impatience.provenance import environment
 from impatience.registry import nearest
 
 _SIZES = (
@@ -48,6 +51,64 @@ class Spread:
     def shown(self, digits: int = 2) -> str:
         """Return the median and, in brackets, the quartiles, for a table."""
         return f"{self.median:.{digits}f} \\[{self.low_quartile:.{digits}f}, {self.high_quartile:.{digits}f}]"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is timed, and how often.
+
+    Attributes:
+        shape: A name in ``SHAPES`` or ``T5_SHAPES``.
+        method: A name from ``impatience methods``.
+        prompt: Tokens of each prompt.
+        repeats: Runs of each side, at least 2, after one to warm up.
+        seed: Of weights and prompts.
+        device: "cpu" or "cuda"; None is the GPU if there is one.
+        dtype: "float32" or "bfloat16"; None is bfloat16 on a GPU, else float32.
+
+    Raises:
+        OptionError: If there is no such shape or device, or a number is too small.
+    """
+
+    shape: str = "smollm2"
+    method: str = "pre"
+    prompt: int = 64
+    repeats: int = 5
+    seed: int = 0
+    device: str | None = None
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values once, here."""
+        shape_config(self.shape)
+        device_of(self.device)
+        if self.repeats < 2 or self.prompt < 1:
+            raise OptionError(
+                f"repeats={self.repeats}, prompt={self.prompt}: give at least 2 repeats and a prompt of 1 token."
+            )
+
+    @property
+    def where(self) -> torch.device:
+        """The device itself."""
+        return device_of(self.device)
+
+    def models(self) -> tuple[Any, LengthControlled]:
+        """Return a plain model, and one with the method around the same weights: the first carries no hook at all."""
+        plain = build(self.shape, self.seed, self.where, self.dtype)
+        shared = {id(tensor): tensor for tensor in (*plain.parameters(), *plain.buffers())}
+        controlled = attach(copy.deepcopy(plain, shared), self.method)
+        controlled.taught = True  # nothing that random weights say is meant, so no warning about it either
+        return plain, controlled
+
+    def prompts(self, rows: int) -> list[list[int]]:
+        """Return rows of made-up ids."""
+        chance, vocabulary = torch.Generator().manual_seed(self.seed), shape_config(self.shape).vocab_size
+        found: list[list[int]] = torch.randint(3, vocabulary, (rows, self.prompt), generator=chance).tolist()
+        return found
+
+    def environment(self) -> dict[str, Any]:
+        """Return where it was measured, the seed included."""
+        return environment() | {"seed": self.seed, "device": self.where.type}
 
 
 def shape_config(shape: str) -> Any:
@@ -125,7 +186,7 @@ def copy_bandwidth(device: torch.device, repeats: int = 5) -> float:
     return 2 * size / min(seconds[1:])
 
 
-def place(environment: dict[str, Any], device: str) -> str:
-    """Say where something was measured, for the line under a table."""
-    where = environment["gpu"] if device == "cuda" else f"{environment['cpu']}, {environment['threads']} threads"
-    return f"{where}; torch {environment['torch']}, transformers {environment['transformers']}"
+def place(about: dict[str, Any]) -> str:
+    """Say where something was measured, for the line under a table, from a report's ``environment``."""
+    where = about["gpu"] if about["device"] == "cuda" else f"{about['cpu']}, {about['threads']} threads"
+    return f"{where}; torch {about['torch']}, transformers {about['transformers']}"

@@ -118,8 +118,7 @@ def render(report: StartReport) -> Table:
     """Return the report as a table for the terminal."""
     table = Table(
         title=f"{report.model}: {report.first_text.shown(2)} seconds from nothing to the first text",
-        caption=f"medians of {len(report.seconds['rest'])} runs, quartiles in brackets; "
-        f"{place(report.environment, report.environment['device'])}",
+        caption=f"medians of {len(report.seconds['rest'])} runs, quartiles in brackets; {place(report.environment)}",
     )
     table.add_column("stage")
     table.add_column("seconds", justify="right")

@@ -187,7 +187,7 @@ def _side(model: LengthControlled, speeds: list[float], times: list[float], loss
     return Side(speed, 1e3 * median(times[len(times) // 2 :]), share, loss)
 
 
-def render_training(report: TrainingReport) -> Table:
+def render(report: TrainingReport) -> Table:
     """Return the report as a table for the terminal."""
     where = report.environment["gpu"] or report.environment["cpu"]
     table = Table(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from impatience import cli_bench, cli_compare, cli_data, cli_engine, cli_evaluate, cli_serve, cli_train, cli_write
+from impatience import cli_bench, cli_compare, cli_data, cli_evaluate, cli_serve, cli_train, cli_write
 from impatience.errors import ImpatienceError
 
 app = typer.Typer(
@@ -52,8 +52,6 @@ def _root(
 app.command()(cli_write.write)
 app.command()(cli_write.batch)
 app.command()(cli_serve.serve)
-cli_bench.app.command("serve")(cli_serve.bench)
-cli_bench.app.command("ray")(cli_engine.bench)
 app.command()(cli_train.train)
 app.command()(cli_train.recipes)
 app.command()(cli_data.datasets)

@@ -1,4 +1,4 @@
-"""The ``bench`` commands that need no server and no cluster."""
+"""The ``bench`` commands."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from impatience.cli_serve import server_module
 from impatience.errors import OptionError
 
 app = typer.Typer(help="Measure speed, side by side in one run.", no_args_is_help=True)
@@ -16,6 +17,8 @@ _Method = Annotated[str, typer.Option(help="The method to time.")]
 _Seed = Annotated[int, typer.Option(help="Seed of weights and prompts.")]
 _Prompt = Annotated[int, typer.Option(help="Tokens of each prompt.")]
 _Device = Annotated[str | None, typer.Option(help="'cpu' or 'cuda'; the GPU if there is one without it.")]
+_Model = Annotated[str | None, typer.Option(help="A folder or hub name instead of the default model.")]
+_Lengths = Annotated[str, typer.Option(help="Lengths in tokens, asked for in turn.")]
 _Out = Annotated[Path | None, typer.Option(help="Also write the report as JSON to this file.")]
 
 
@@ -33,9 +36,10 @@ def overhead(
 ) -> None:
     """Time controlled against plain generate of the same model."""
     from impatience import bench
+    from impatience.bench_shapes import Trial
 
-    lengths = _numbers(targets, "--targets")
-    report = bench.overhead(shape, method, lengths, batch, repeats, seed, prompt, device)
+    trial = Trial(shape, method, prompt, repeats, seed, device)
+    report = bench.overhead(trial, _numbers(targets, "--targets"), batch)
     _show(bench.render(report), report.to_dict(), out)
 
 
@@ -55,9 +59,11 @@ def decode(
 ) -> None:
     """Time our own loop against transformers' generate, and against what memory allows."""
     from impatience import bench_decoding
+    from impatience.bench_shapes import Trial
 
     lengths, rows = _numbers(targets, "--targets"), _numbers(batches, "--batches")
-    report = bench_decoding.decoding(shape, method, lengths, rows, against, prompt, repeats, seed, device, dtype)
+    trial = Trial(shape, method, prompt, repeats, seed, device, dtype)
+    report = bench_decoding.decoding(trial, lengths, rows, against)
     _show(bench_decoding.render(report), report.to_dict(), out)
 
 
@@ -76,11 +82,13 @@ def batching(
 ) -> None:
     """Time texts of mixed lengths: in batches as they arrive, and in rows that are filled again."""
     from impatience import bench_batching
+    from impatience.bench_shapes import Trial
 
     ends = _numbers(lengths, "--lengths")
     if len(ends) != 2:
-        raise OptionError(f"--lengths has {lengths!r}: give two numbers, e.g. 10,500.")
-    report = bench_batching.batching(shape, method, requests, batch, (ends[0], ends[1]), prompt, repeats, seed, device)
+        raise OptionError(f"--lengths {lengths}: give two numbers, e.g. 10,500.")
+    trial = Trial(shape, method, prompt, repeats, seed, device)
+    report = bench_batching.batching(trial, requests, batch, (ends[0], ends[1]))
     _show(bench_batching.render(report), report.to_dict(), out)
 
 
@@ -100,12 +108,12 @@ def training(
 
     rows = bench_training.real_rows(data, data_dir, limit) if data else None
     report = bench_training.training(rows, shape=shape, batch=batch, steps=steps, seed=seed)
-    _show(bench_training.render_training(report), report.to_dict() | {"data": data or "made up"}, out)
+    _show(bench_training.render(report), report.to_dict() | {"data": data or "made up"}, out)
 
 
 @app.command()
 def start(
-    model: Annotated[str | None, typer.Option(help="A folder or hub name instead of the default model.")] = None,
+    model: _Model = None,
     words: Annotated[int, typer.Option(help="Words to ask for.")] = 40,
     repeats: Annotated[int, typer.Option(help="New processes to time.")] = 5,
     out: _Out = None,
@@ -116,6 +124,46 @@ def start(
 
     report = bench_start.start(model or DEFAULT_MODEL, words, repeats)
     _show(bench_start.render(report), report.to_dict(), out)
+
+
+@app.command()
+def serve(
+    model: _Model = None,
+    requests: Annotated[int, typer.Option(min=1, help="Requests of a run.")] = 32,
+    clients: Annotated[int, typer.Option(min=1, help="Clients that ask at the same time.")] = 32,
+    targets: _Lengths = "48,64,96,128",
+    repeats: Annotated[int, typer.Option(min=1, help="Pairs of runs.")] = 1,
+    out: _Out = None,
+) -> None:
+    """Time a server that batches against one that writes one text at a time."""
+    server_module()
+    lengths = _numbers(targets, "--targets")
+    from impatience import bench_serving
+    from impatience.writer import DEFAULT_MODEL, load
+
+    report = bench_serving.serving(load(model), model or DEFAULT_MODEL, lengths, requests, clients, repeats)
+    _show(bench_serving.render(report), report.to_dict(), out)
+
+
+@app.command()
+def ray(
+    model: _Model = None,
+    rows: Annotated[int, typer.Option(min=1, help="Texts of a job.")] = 200,
+    targets: _Lengths = "16,24,32,48",
+    workers: Annotated[int, typer.Option(min=2, help="Workers of the side with several.")] = 2,
+    budget: Annotated[
+        int, typer.Option(min=1, help="Tokens that are written at once: rows × (source + output).")
+    ] = 2048,
+    repeats: Annotated[int, typer.Option(min=2, help="Pairs of jobs.")] = 2,
+    out: _Out = None,
+) -> None:
+    """Time a batch job on a Ray cluster with one worker and with several."""
+    lengths = _numbers(targets, "--targets")
+    from impatience import bench_scaling
+    from impatience.writer import DEFAULT_MODEL
+
+    report = bench_scaling.scaling(model or DEFAULT_MODEL, lengths, rows, workers, budget, repeats)
+    _show(bench_scaling.render(report), report.to_dict(), out)
 
 
 def _show(table: Any, report: dict[str, Any], out: Path | None) -> None:
@@ -129,8 +177,7 @@ def _show(table: Any, report: dict[str, Any], out: Path | None) -> None:
 
 
 def _numbers(text: str, name: str) -> tuple[int, ...]:
-    parts = [part.strip() for part in text.split(",")]
-    for part in parts:
-        if not part.isdigit():
-            raise OptionError(f"{name} has {part!r}: give whole numbers separated by commas, e.g. 64,256.")
-    return tuple(map(int, parts))
+    numbers = tuple(int(part) if part.strip().isdecimal() else 0 for part in text.split(","))
+    if min(numbers) < 1:
+        raise OptionError(f"{name} {text}: give whole numbers of at least 1, separated by commas.")
+    return numbers

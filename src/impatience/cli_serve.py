@@ -1,8 +1,7 @@
-"""The commands ``serve`` and ``bench serve``."""
+"""The command ``serve``."""
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,7 +37,7 @@ def serve(
 
     SIGTERM or Ctrl-C lets it finish what it has begun; once more ends it at once.
     """
-    server = _server()
+    server = server_module()
     limits = server.Limits(requests, budget, max_source, max_target, max_body, seconds)
     access = server.Access(server.read_key(key_file), tuple(allow_origin or ()), log_texts)
     server.check_host(host, access.key)
@@ -53,31 +52,8 @@ def serve(
         server.serve(app, sock, lambda address: typer.echo(f"{name} is served at {address}", err=True), stop_seconds)
 
 
-def bench(
-    model: Annotated[str | None, typer.Option(help="A folder or hub name instead of the default model.")] = None,
-    requests: Annotated[int, typer.Option(min=1, help="Requests of a run.")] = 32,
-    clients: Annotated[int, typer.Option(min=1, help="Clients that ask at the same time.")] = 32,
-    targets: Annotated[str, typer.Option(help="Lengths in tokens, asked for in turn.")] = "48,64,96,128",
-    repeats: Annotated[int, typer.Option(min=1, help="Pairs of runs.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="Also write the report as JSON to this file.")] = None,
-) -> None:
-    """Time a server that batches against one that writes one text at a time."""
-    _server()
-    lengths = [int(part) if part.strip().isdecimal() else 0 for part in targets.split(",")]
-    if min(lengths) < 1:
-        raise OptionError(f"--targets {targets}: give whole numbers of at least 1, separated by commas.")
-    from rich.console import Console
-
-    from impatience import bench_serving
-    from impatience.writer import DEFAULT_MODEL, load
-
-    report = bench_serving.serving(load(model), model or DEFAULT_MODEL, lengths, requests, clients, repeats)
-    Console().print(bench_serving.render(report))
-    if out is not None:
-        out.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
-
-
-def _server() -> Any:
+def server_module() -> Any:
+    """Return ``impatience.server``, or say what it needs."""
     try:
         from impatience import server
     except ModuleNotFoundError as error:

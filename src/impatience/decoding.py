@@ -23,26 +23,29 @@ from impatience import stepping
 from impatience.endings import LengthReport, Settlement
 from impatience.families import unwrap
 from impatience.model import LengthControlled
-from impatience.slots import stacked
-from impatience.stepping import Manner, Read, Size, Stepper, Track, at_work
+from impatience.slots import GROUPED, stacked
+from impatience.stepping import Manner, Read, Size, Stepper, Track, at_work, places_of
 
 PEEK = 4
 """On a GPU it is looked up after so many steps which texts have ended: looking means waiting for it."""
 PREFILL = 16_384
 """The most tokens that are read in one pass, padding included."""
 KEPT = 3
-"""Manners of writing whose tensors, and recorded steps, are kept for the next call; the latest ones."""
+"""On a GPU the tensors and recorded steps of so many manners and sizes are kept for the next call; else the latest."""
 SPARE = 4
 """On a GPU steps that were recorded with up to so many times the rows are replayed: idle rows cost little there."""
 
 _FIXED_ROPE = ("default", "linear", "llama3", "yarn")
 _HARMLESS = {
-    *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id"),
-    *("max_length", "max_new_tokens", "min_length", "min_new_tokens"),
     *("do_sample", "temperature", "top_k", "top_p", "num_beams", "early_stopping", "length_penalty"),
-    *("use_cache", "transformers_version", "_from_model_config"),
+    *("max_new_tokens", "pad_token_id", "use_cache"),
 }
-"""Settings that a greedy search does not look at, or that a target replaces."""
+"""Settings that a greedy search does not look at, or that callers turn into budgets."""
+_OWN = {
+    *("bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
+    *("max_length", "min_length", "min_new_tokens", "transformers_version", "_from_model_config"),
+}
+"""Settings of a model that are followed, or that a target replaces. A caller who gives others needs ``generate``."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +94,14 @@ def unsupported(model: LengthControlled, options: Mapping[str, Any]) -> str | No
         return "an adapter or a compiler is wrapped around it"
     if model.steering.conventions != "paper":
         return "it follows the authors' conventions"
-    if config._attn_implementation not in ("sdpa", "eager"):
+    if config._attn_implementation not in ("sdpa", "eager", GROUPED):  # the last while another thread writes
         return f"its attention is {config._attn_implementation!r}"
     if getattr(config, "sliding_window", None) is not None:
         return "it reads its text through a window"
     if rope not in _FIXED_ROPE:
         return f"its positions are scaled by length ({rope})"
-    wishes = inner.generation_config.to_diff_dict() | dict(options)
+    own = inner.generation_config.to_diff_dict()
+    wishes = {name: value for name, value in own.items() if name not in _OWN} | dict(options)
     if wishes.get("do_sample") or (wishes.get("num_beams") or 1) > 1:
         return "it searches or draws"
     extra = sorted(name for name, value in wishes.items() if value is not None and name not in _HARMLESS)
@@ -124,7 +128,7 @@ class Decoder:
     def __init__(self, model: LengthControlled) -> None:
         self.model = model
         self._inner: Any = unwrap(model.base_model)
-        self._steppers: dict[Manner, Stepper] = {}
+        self._steppers: list[Stepper] = []  # the latest is the last
 
     def write(self, orders: Sequence[Order], manner: Manner, rows: int, watch: Watch | None = None) -> list[Written]:
         """Write texts, so many at a time; those that come first are begun first.
@@ -151,6 +155,11 @@ class Decoder:
                 found[place] = Written(tuple(track.ids), kept, report, tuple(track.curve))
         return [found[place] for place in range(len(orders))]
 
+    @property
+    def _recorded(self) -> bool:
+        """Whether steps are recorded: then they are worth keeping, and the GPU is not waited for."""
+        return bool(self._inner.device.type == "cuda")
+
     def _size(self, orders: Sequence[Order], rows: int) -> Size:
         """Return what orders take, rounded up so that recorded steps serve the next ones too."""
         longest = max(self._before(order) + order.budget for order in orders)
@@ -164,16 +173,23 @@ class Decoder:
 
     def _ready(self, manner: Manner, size: Size, example: Read) -> Stepper:
         """Return tensors that have room for all this: those of an earlier call, if they have."""
-        last = self._steppers.pop(manner, None)
-        idle = SPARE if self._inner.device.type == "cuda" else 1
-        if last is None or last.device != self._inner.device or not last.size.holds(size, idle):
-            del last  # before the next one takes its memory
-            while len(self._steppers) >= KEPT:
-                del self._steppers[next(iter(self._steppers))]
-            last = Stepper(self.model, manner, size, example)
-        self._steppers[manner] = last
-        last.clear()
-        return last
+        (idle, most), places = (SPARE, KEPT) if self._recorded else (1, 1), places_of(self._inner)
+        fitting = [
+            number
+            for number, kept in enumerate(self._steppers)
+            if kept.manner == manner and kept.places == places and kept.size.holds(size, idle)
+        ]
+        if fitting:
+            self._steppers.append(self._steppers.pop(fitting[-1]))
+        else:
+            # What is of no use beside the next one, and the oldest, is given up before that one takes its memory.
+            others = (kept for kept in self._steppers if kept.manner != manner or not size.holds(kept.size, idle))
+            self._steppers = [kept for kept in others if kept.places == places]
+            while len(self._steppers) >= most:
+                del self._steppers[0]
+            self._steppers.append(Stepper(self.model, manner, size, example))
+        self._steppers[-1].clear()
+        return self._steppers[-1]
 
     def _run(
         self, orders: Sequence[Order], manner: Manner, size: Size, watch: Watch | None
@@ -185,7 +201,7 @@ class Decoder:
         column, steps = max(before), 0
         taken: dict[int, int] = {}  # by row, which order it writes
         begins: dict[int, int] = {}  # by row, its first column
-        every = PEEK if stepper.device.type == "cuda" and watch is None else 1
+        every = PEEK if self._recorded and watch is None else 1
         while queue or taken:
             free = [row for row in range(size.rows) if row not in taken][: len(queue)]
             begun = {}

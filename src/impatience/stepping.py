@@ -9,7 +9,7 @@ at the text itself, which choose outside of it. Shape letters: B rows, W tokens 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,7 +128,7 @@ class Stepper:
     def __init__(self, model: LengthControlled, manner: Manner, size: Size, example: Read) -> None:
         self.manner, self.size, self.steering = manner, size, model.steering
         self.inner: Any = unwrap(model.base_model)
-        self.device, self.dtype = self.inner.device, self.inner.dtype
+        self.device, self.dtype, self.places = self.inner.device, self.inner.dtype, places_of(self.inner)
         self.tally = Tally(model.vocabulary, manner.unit, self.device)
         self.eos = torch.tensor(manner.eos, device=self.device, dtype=torch.long)
         self.numbers = self._zeros(size.rows, _TALLY + WIDTH)
@@ -160,8 +160,9 @@ class Stepper:
         return self._zeros(layers, two, self.size.rows, heads, columns, width, dtype=states.dtype)
 
     def clear(self) -> None:
-        """Let no row be written any more; each still reads something, or it would leave NaN in the cache."""
+        """Let no row be written any more; each still reads something and has a target, or it would leave NaN behind."""
         self.numbers.zero_()
+        self.numbers[:, _TARGET] = 1
 
     def begin(self, column: int, texts: dict[int, tuple[int, int, int, int]]) -> None:
         """Begin texts.
@@ -294,24 +295,28 @@ class Stepper:
         return scores.softmax(-1).index_select(1, self.eos).sum(-1)
 
 
+def places_of(model: Any) -> list[int]:
+    """Return where the weights are: a recorded step reads them there, and nowhere else."""
+    return [weight.data_ptr() for weight in model.parameters()]
+
+
 @contextmanager
 def at_work(model: LengthControlled) -> Iterator[None]:
-    """While steps are taken, let attention copy no keys, and each row have a position of its own."""
+    """While steps are taken, let attention copy no keys, and each row have a position of its own.
+
+    However that ends, the model is left as it was, and unsteered.
+    """
     inner: Any = unwrap(model.base_model)
     config, family = inner.config, model.family
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
-    grouped = config._attn_implementation == "sdpa" and heads != config.num_attention_heads
-    if grouped:
-        inner.set_attn_implementation(GROUPED)
-    handle = None
-    if family.encoder_decoder and family.positions:
-        # BART's table takes (T,) positions and answers (1, T, D); given (B, 1), it answers (1, B, 1, D).
-        table = family.decoder_of(inner).get_submodule(family.positions)
-        handle = table.register_forward_hook(lambda _, __, answer: answer[0] if answer.dim() == 4 else answer)
-    try:
+    with ExitStack() as after:
+        after.callback(model.steering.stop)
+        if config._attn_implementation == "sdpa" and heads != config.num_attention_heads:
+            after.callback(inner.set_attn_implementation, "sdpa")
+            inner.set_attn_implementation(GROUPED)
+        if family.encoder_decoder and family.positions:
+            # BART's table takes (T,) positions and answers (1, T, D); given (B, 1), it answers (1, B, 1, D).
+            table = family.decoder_of(inner).get_submodule(family.positions)
+            hook = table.register_forward_hook(lambda _, __, answer: answer[0] if answer.dim() == 4 else answer)
+            after.callback(hook.remove)
         yield
-    finally:
-        if grouped:
-            inner.set_attn_implementation("sdpa")
-        if handle is not None:
-            handle.remove()

@@ -41,9 +41,9 @@ class Draft:
         length: In the unit asked for.
         ended: Whether it comes to an end, by EOS or because a strategy stopped at the end of a sentence; False if a
             limit cut it where it happened to be.
-        landed: "natural": on target, and the model chose to end there; "forced": on target because the strategy cut,
-            chose or changed the text; "missed": anything else. On target is where the strategy aims: at the target,
-            or not over it.
+        landed: "natural": on target, and the model chose to end there; "forced": on target because the strategy cut
+            or changed the text, or drew several; "missed": anything else. On target is where the strategy aims: at
+            the target, or not over it.
         eos_probability: What the model itself gave EOS where the text stops; None if that is not known.
         tokens_spent: Tokens that were generated to get it, EOS and thrown away ones included; each beam counts.
         eos_curve: What the model itself gave EOS after 0, 1, 2, … of the ids, as far as it is known.

@@ -2,8 +2,8 @@
 
 A text is written as ``natural`` writes it. If it did not land well (it is off the target, or stops inside a sentence),
 it is written for a few lengths below as well, and of all these a finished one is kept that is nearest to the target;
-see ``impatience.aiming``. A draft says "natural" if the first text was on target, "forced" if it took the choice to get
-there.
+see ``impatience.aiming``. Nothing is forced, so a draft says "natural" if the text that was kept is on target, whatever
+it was written for.
 
 Spends the tokens of all texts that were written.
 """
@@ -52,11 +52,9 @@ class Aims(Strategy):
 
 def _choose(drafts: list[Draft], request: Request, *, sentence: bool) -> Draft:
     place = best(drafts, request.target, Landing.NATURAL, sentence=sentence) or 0
-    kept = replace(drafts[place], tokens_spent=sum(draft.tokens_spent for draft in drafts))
-    if place == 0:
-        return kept
-    on_target = landed_well(kept, request.target, Landing.NATURAL, sentence=False)
-    return replace(kept, landed="forced" if on_target else "missed")
+    kept, spent = drafts[place], sum(draft.tokens_spent for draft in drafts)
+    natural = landed_well(kept, request.target, Landing.NATURAL, sentence=False)
+    return replace(kept, tokens_spent=spent, landed="natural" if natural else "missed")
 
 
 STRATEGY = Aims
