@@ -1,10 +1,11 @@
-"""Let a model write for many lengths, and keep its finished texts as rows to train on: each is right for its own length.
+"""Let a model write for many lengths, and keep its finished texts as rows to train on: each is right for its length.
 
     python study/practise.py MODEL OUT.jsonl --data "elife:digest elife:abstract msdocs" [--texts 12000] [--seed 0]
 
 A model that plans its last sentence badly goes on beyond the target. What it wrote is then wrong for the length that
 was asked for, and right for the length that it has. Training takes a row's own length for its target, so such texts
-show the model which of its own sentences end where: far easier to learn than what people wrote, for it can predict them.
+show the model which of its own sentences end where. (That is the idea; docs/study/log.md, section 6, says what came of
+it.)
 
 Greedy, in words, from the training split; lengths are drawn between ``--lengths``, short and long ones alike, several
 for each source. Left out are texts that did not end, that stop inside a sentence, or that repeat themselves.
@@ -44,11 +45,11 @@ def main() -> None:
     parser.add_argument("--lengths", default="8,320")
     parser.add_argument("--seed", type=int, default=0)
     wanted = parser.parse_args()
-    chance, shortest = random.Random(wanted.seed), [int(end) for end in wanted.lengths.split(",")]
+    chance, ends = random.Random(wanted.seed), [math.log(int(end)) for end in wanted.lengths.split(",")]
     examples = [example for spec in wanted.data.split() for example in load(spec, "train", data_dir=wanted.data_dir)]
     chosen = chance.sample(examples, min(len(examples), wanted.texts // EACH))
     requests = [
-        Request(f"{example.id}-{number}", example, round(math.exp(chance.uniform(*map(math.log, shortest)))), Unit.WORDS)
+        Request(f"{example.id}-{number}", example, round(math.exp(chance.uniform(*ends))), Unit.WORDS)
         for example in chosen
         for number in range(EACH)
     ]
