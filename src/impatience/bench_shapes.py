@@ -43,8 +43,10 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
-        """Summarise two or more measurements."""
+        """Summarise measurements; one alone is all of its own spread."""
         ordered = sorted(values)
+        if len(ordered) == 1:
+            return cls(*ordered * 5)
         low, middle, high = statistics.quantiles(ordered, n=4, method="inclusive")
         return cls(ordered[0], low, middle, high, ordered[-1])
 
