@@ -1,9 +1,10 @@
 """Score what study/run.py wrote, and keep the small reports.
 
-    python study/score.py OUT results/a [--metrics length,ending,rouge,bleu] [--only PATTERN] [--commit HASH]
+    python study/score.py OUT results/a [--metrics length,ending,rouge,bleu] [--only RUN/TASK] [--commit HASH]
 
 Every task of every run becomes ``results/a/<task>/<run>.json``: the report without texts, from which docs/results.md is
 made. Rows and texts stay in OUT. Where the texts were written without git, ``--commit`` says by which code.
+``--encoder FOLDER --layers N`` adds BERTScore by that encoder.
 """
 
 from __future__ import annotations
@@ -25,14 +26,19 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("results", type=Path)
     parser.add_argument("--metrics", default="length,ending,rouge,bleu")
-    parser.add_argument("--only", default="*")
+    parser.add_argument("--only", default="*/*", help="patterns of run and task")
+    parser.add_argument("--encoder", default=None)
+    parser.add_argument("--layers", type=int, default=None)
     parser.add_argument("--commit", default=None)
     wanted = parser.parse_args()
+    metrics = [METRICS[name]() for name in wanted.metrics.split(",")]
+    if wanted.encoder:
+        metrics.append(METRICS["bertscore"](model=wanted.encoder, layers=wanted.layers))
     for mark in sorted(wanted.out.glob("*/*/written")):
         task = mark.parent
-        if not fnmatch.fnmatch(task.parent.name, wanted.only):
+        if not fnmatch.fnmatch(f"{task.parent.name}/{task.name}", wanted.only):
             continue
-        report = score(task, [METRICS[name]() for name in wanted.metrics.split(",")])
+        report = score(task, metrics)
         kept = wanted.results / task.name / f"{task.parent.name}.json"
         kept.parent.mkdir(parents=True, exist_ok=True)
         content = json.loads((task / REPORT).read_text(encoding="utf-8"))

@@ -33,7 +33,25 @@ ROWS = {
     "strength-matched": "PRE, matched ξ at the input, decoys",
     "signal": "**glide**, first part of the training",
     "none": "none",
+    "before": "the default model",
+    "practice": "the same after practice",
+    "base": "as in study A, 300 steps",
+    "strength-third": "strength 0.3",
+    "strength-triple": "strength 3",
+    "noise-none": "no noise",
+    "noise-paper": "noise as in the paper",
+    "enters-input": "enters at the input alone",
+    "enters-middle": "enters at the fourth layer alone",
+    "enters-rank": "enters every layer with rank 64",
+    "eos-3": "EOS weighs 3 times",
+    "landing-12": "landing of 12 steps",
+    "landing-48": "landing of 48 steps",
+    "decoys-none": "no decoys",
+    "long": "trained on abstracts",
+    "long-copies": "trained on abstracts and their first sentences",
+    "lora": "adapters of rank 24",
 }
+WAYS = {"natural": "", "aims": ", 5 tries", "exact": ", held to the word", "truncate": ", cut", "forced_eos": ", forced"}
 COLOURS = {
     **{"none": "#616e7c", "pre": "#e0a030", "rpe": "#2c6e9b"},
     **{"lrpe": "#4aa3a2", "laam": "#8a5a9e", "glide": "#c0324a"},
@@ -51,7 +69,7 @@ def main() -> None:
 def page() -> str:
     """Return study/results.md with its tables filled in."""
     text = (ROOT / "study" / "results.md").read_text(encoding="utf-8")
-    return re.sub(r"^\{\{(\w+) (.*)\}\}$", lambda made: TABLES[made[1]](*made[2].split()), text, flags=re.MULTILINE)
+    return re.sub(r"\{\{(\w+) (.*?)\}\}", lambda made: TABLES[made[1]](*made[2].split()), text)
 
 
 def picture() -> Any:
@@ -111,17 +129,46 @@ def band(study: str, task: str) -> str:
         "ROUGE-L": lambda report: 100 * report.scores["rougeL"].value,
         "BLEU": lambda report: report.scores["bleu"].value,
     }
-    return _table(study, task, columns)
+    return _table(study, [task], columns)
 
 
-def lengths(study: str, task: str, score: str) -> str:
-    """Return a table of one score, a column for each length or rung that was asked for."""
+def lengths(study: str, score: str, *tasks: str) -> str:
+    """Return a table of one score, a column for each length or rung that was asked for; tasks differ in strategy."""
     groups = dict.fromkeys(
-        group for rows in read(study, task).values() for row in rows.values() for group in row[0].groups
+        group for task in tasks for rows in read(study, task).values() for row in rows.values() for group in row[0].groups
     )
     times = 1 if score == "mae" else 100
-    columns = {group: (lambda report, group=group: times * report.groups[group][score].value) for group in groups}
-    return _table(study, task, columns)
+    columns: dict[str, Pick] = {
+        group: (lambda report, group=group: times * report.groups[group][score].value) for group in groups
+    }
+    columns["all"] = lambda report: times * report.scores[score].value
+    return _table(study, tasks, columns)
+
+
+def changes(study: str, near: str, far: str) -> str:
+    """Return a table of one change at a time: in the band, and at the lengths of a sweep."""
+    lines = []
+    for model, rows in read(study, near).items():
+        for row, seeds in rows.items():
+            (band,), (sweep,) = seeds, read(study, far)[model][row]
+            hits = [100 * value for value in (band.scores["exact"].value, sweep.scores["exact"].value)]
+            ends = [100 * value for value in (band.scores["finished"].value, sweep.scores["finished"].value)]
+            farthest = list(sweep.groups.values())[-1]
+            cells = [band.scores["mae"].value, hits[0], ends[0], 100 * band.scores["rougeL"].value]
+            cells += [sweep.scores["mae"].value, hits[1], 100 * farthest["exact"].value, ends[1]]
+            lines.append([MODELS[model], ROWS[row], *(_cell([value]) for value in cells)])
+    head = ["MAE", "exact, %", "finished, %", "ROUGE-L"]
+    last = list(sweep.groups)[-1]
+    beyond = ["MAE", "exact, %", f"at {last}, %", "finished, %"]
+    return _lines(["model", "change", *(f"band: {name}" for name in head), *(f"sweep: {name}" for name in beyond)], lines)
+
+
+def factor(study: str, task: str, model: str, worse: str, better: str) -> str:
+    """Return how many times as far off one row is as another; from the ends of both intervals, so not too narrow."""
+    (far,), (near,) = (read(study, task)[model][row] for row in (worse, better))
+    mae, own = far.scores["mae"], near.scores["mae"]
+    assert mae.low is not None and mae.high is not None and own.low and own.high
+    return f"{mae.value / own.value:.0f} times, from {mae.low / own.high:.0f} to {mae.high / own.low:.0f}"
 
 
 def strategies(study: str, *tasks: str) -> str:
@@ -136,14 +183,15 @@ def strategies(study: str, *tasks: str) -> str:
     return _lines(["model", "strategy", "MAE", "exact, %", "finished, %", "ROUGE-L"], lines)
 
 
-def _table(study: str, task: str, columns: dict[str, Pick]) -> str:
+def _table(study: str, tasks: Sequence[str], columns: dict[str, Pick]) -> str:
     lines = [
         [
             MODELS[model],
-            ROWS[row],
+            ROWS[row] + WAYS[seeds[0].config["strategy"]["name"]],
             str(len(seeds)),
             *(_cell([pick(report) for report in seeds]) for pick in columns.values()),
         ]
+        for task in tasks
         for model, rows in read(study, task).items()
         for row, seeds in rows.items()
     ]
@@ -166,7 +214,9 @@ def _lines(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(rows()) if lines else "*Not run yet.*"
 
 
-TABLES: dict[str, Callable[..., str]] = {"band": band, "lengths": lengths, "strategies": strategies}
+TABLES: dict[str, Callable[..., str]] = {
+    function.__name__: function for function in (band, lengths, strategies, changes, factor)
+}
 
 if __name__ == "__main__":
     main()
