@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from impatience.metrics import METRICS
+from impatience.recipes import build
 from impatience.reports import REPORT
 from impatience.scoring import score
 
@@ -33,7 +34,7 @@ def main() -> None:
     wanted = parser.parse_args()
     metrics = [METRICS[name]() for name in wanted.metrics.split(",")]
     if wanted.encoder:
-        metrics.append(METRICS["bertscore"](model=wanted.encoder, layers=wanted.layers))
+        metrics.append(build(METRICS["bertscore"], {"model": wanted.encoder, "layers": wanted.layers}, "bertscore"))
     for mark in sorted(wanted.out.glob("*/*/written")):
         task = mark.parent
         if not fnmatch.fnmatch(f"{task.parent.name}/{task.name}", wanted.only):
@@ -43,6 +44,8 @@ def main() -> None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         content = json.loads((task / REPORT).read_text(encoding="utf-8"))
         content["config"]["model"] = task.parent.name
+        if wanted.encoder:
+            content["config"]["metrics"]["bertscore"]["model"] = Path(wanted.encoder).name
         content["environment"]["commit"] = content["environment"]["commit"] or wanted.commit
         kept.write_text(json.dumps(rounded(content), separators=(",", ":")) + "\n", encoding="utf-8")
         mae, exact = report.scores["mae"], report.scores["exact"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,12 @@ ROWS = {
     "long-copies": "trained on abstracts and their first sentences",
     "lora": "adapters of rank 24",
 }
-WAYS = {"natural": "", "aims": ", 5 tries", "exact": ", held to the word", "truncate": ", cut", "forced_eos": ", forced"}
+WAYS = {
+    **{"natural": "", "aims": ", 5 tries", "exact": ", held to the word"},
+    **{"truncate": ", cut", "forced_eos": ", forced"},
+}
+COUNTS = ("mae", "tokens_spent")
+"""Scores that are no shares."""
 COLOURS = {
     **{"none": "#616e7c", "pre": "#e0a030", "rpe": "#2c6e9b"},
     **{"lrpe": "#4aa3a2", "laam": "#8a5a9e", "glide": "#c0324a"},
@@ -134,10 +140,9 @@ def band(study: str, task: str) -> str:
 
 def lengths(study: str, score: str, *tasks: str) -> str:
     """Return a table of one score, a column for each length or rung that was asked for; tasks differ in strategy."""
-    groups = dict.fromkeys(
-        group for task in tasks for rows in read(study, task).values() for row in rows.values() for group in row[0].groups
-    )
-    times = 1 if score == "mae" else 100
+    reports = [seeds[0] for task in tasks for rows in read(study, task).values() for seeds in rows.values()]
+    groups = dict.fromkeys(group for report in reports for group in report.groups)
+    times = 1 if score in COUNTS else 100
     columns: dict[str, Pick] = {
         group: (lambda report, group=group: times * report.groups[group][score].value) for group in groups
     }
@@ -146,29 +151,27 @@ def lengths(study: str, score: str, *tasks: str) -> str:
 
 
 def changes(study: str, near: str, far: str) -> str:
-    """Return a table of one change at a time: in the band, and at the lengths of a sweep."""
+    """Return a table of one change at a time: in the band, and at the lengths of a sweep, the farthest apart."""
+    last = list(next(iter(next(iter(read(study, far).values())).values()))[0].groups)[-1]
     lines = []
     for model, rows in read(study, near).items():
-        for row, seeds in rows.items():
-            (band,), (sweep,) = seeds, read(study, far)[model][row]
-            hits = [100 * value for value in (band.scores["exact"].value, sweep.scores["exact"].value)]
-            ends = [100 * value for value in (band.scores["finished"].value, sweep.scores["finished"].value)]
-            farthest = list(sweep.groups.values())[-1]
-            cells = [band.scores["mae"].value, hits[0], ends[0], 100 * band.scores["rougeL"].value]
-            cells += [sweep.scores["mae"].value, hits[1], 100 * farthest["exact"].value, ends[1]]
+        for row, (report, *_) in rows.items():
+            beyond = read(study, far)[model][row][0]
+            shares = [report.scores[name].value for name in ("exact", "finished", "rougeL")]
+            farther = [beyond.scores["exact"], beyond.groups[last]["exact"], beyond.scores["finished"]]
+            cells = [report.scores["mae"].value, *(100 * share for share in shares)]
+            cells += [beyond.scores["mae"].value, *(100 * share.value for share in farther)]
             lines.append([MODELS[model], ROWS[row], *(_cell([value]) for value in cells)])
-    head = ["MAE", "exact, %", "finished, %", "ROUGE-L"]
-    last = list(sweep.groups)[-1]
-    beyond = ["MAE", "exact, %", f"at {last}, %", "finished, %"]
-    return _lines(["model", "change", *(f"band: {name}" for name in head), *(f"sweep: {name}" for name in beyond)], lines)
+    here = [f"band: {name}" for name in ("MAE", "exact, %", "finished, %", "ROUGE-L")]
+    there = [f"sweep: {name}" for name in ("MAE", "exact, %", f"exact at {last}, %", "finished, %")]
+    return _lines(["model", "change", *here, *there], lines)
 
 
 def factor(study: str, task: str, model: str, worse: str, better: str) -> str:
-    """Return how many times as far off one row is as another; from the ends of both intervals, so not too narrow."""
-    (far,), (near,) = (read(study, task)[model][row] for row in (worse, better))
-    mae, own = far.scores["mae"], near.scores["mae"]
-    assert mae.low is not None and mae.high is not None and own.low and own.high
-    return f"{mae.value / own.value:.0f} times, from {mae.low / own.high:.0f} to {mae.high / own.low:.0f}"
+    """Return how many times as far off one row is as another, with the widest interval that both of theirs allow."""
+    far, near = (asdict(read(study, task)[model][row][0].scores["mae"]) for row in (worse, better))
+    ends = far["low"] / near["high"], far["high"] / near["low"]
+    return f"{far['value'] / near['value']:.0f} times ({ends[0]:.0f} to {ends[1]:.0f})"
 
 
 def strategies(study: str, *tasks: str) -> str:
