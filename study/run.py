@@ -4,8 +4,8 @@
 
 The list is YAML: ``defaults``, ``tasks``, ``models`` and ``rows``. Every row is run on every model (or those it names
 in ``only``) with every seed (``seeds``, how many), as ``<model>-<row>-<seed>``. Models and rows name a ``recipe`` and
-what they change of it (``set``), or a ``model`` that is there already, and what is written in the end (``write``: names of
-``tasks``, each the options of ``impatience.evaluation.evaluate``; ``settings`` go to ``load_subject``).
+what they change of it (``set``), or a ``model`` that is there already, and what is written in the end (``write``: names
+of ``tasks``, each the options of ``impatience.evaluation.evaluate``; ``settings`` go to ``load_subject``).
 
 It does what ``impatience train RECIPE --set …`` and ``impatience evaluate … --no-score`` do, in processes that stay, so
 that data is read and tokenized once for each, or once for all with ``--rows``, where it is kept; ``--workers 0`` does
