@@ -148,8 +148,8 @@ class Writer:
         else:
             places = sorted(place for some in short for place in some.places)
             write = partial(self.as_written, budget=budget, **kwargs)
-            for written in aimed([asks[n] for n in places], tries, write, self.prompts.task):
-                yield {places[n]: result for n, result in written.items()}
+            for n, one in aimed([asks[n] for n in places], tries, write, self.prompts):
+                yield {places[n]: one}
         for position in long:
             try:
                 result: Result | SourceError = self._write_long(asks[position], kwargs, budget, tries)
