@@ -13,7 +13,7 @@ from impatience.drafting import aimed
 from impatience.errors import OptionError, SourceError
 from impatience.landing import Landing
 from impatience.prompts import Prompts
-from impatience.strategies import STRATEGIES, Draft
+from impatience.strategies import STRATEGIES, Draft, Pen
 from pens import new_pen, pen, requests
 from toys import CORPUS
 
@@ -238,3 +238,37 @@ def test_the_strategy_can_hold_a_model_to_the_length() -> None:
     assert [draft.length for draft in drafts] == [9, 14, 20]
     for draft, forced in zip(drafts, held, strict=True):
         assert draft.landed == "natural" or draft.text == forced.text
+
+
+# Without a signal
+
+
+def test_what_tells_a_model_its_length() -> None:
+    assert new_pen("llama").model.steering.tells
+    assert not new_pen("llama", strength=0).model.steering.tells
+    assert not new_pen("bart", "none", conventions="authors").model.steering.tells
+    silent = new_pen("llama", "none").model
+    asked_in_words = Prompts(silent)
+    assert asked_in_words.tells_length(Unit.WORDS)
+    assert not asked_in_words.tells_length(Unit.TOKENS), "they are not spoken of"
+    assert not Prompts(silent, {"template": "summarize", "max_source_tokens": 80}).tells_length(Unit.WORDS)
+    detached = new_pen("bart").model
+    prompts = Prompts(detached)
+    assert prompts.tells_length(Unit.WORDS)
+    detached.detach()
+    assert not prompts.tells_length(Unit.WORDS)
+
+
+@pytest.mark.parametrize("landing", list(Landing))
+def test_a_model_without_a_signal_writes_once(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, calls = new_pen("bart", "none"), []
+    monkeypatch.setattr(
+        Pen, "steered", lambda *args, steered=Pen.steered, **kwargs: calls.append(args) or steered(*args, **kwargs)
+    )
+    writer, asks = Writer(own.model), [Ask("a", CORPUS[0], 9, Unit.WORDS, landing)]
+    assert writer.write_many(asks, tries=5) == writer.write_many(asks)
+    assert len(calls) == 2
+    asked = requests(Unit.WORDS, (9, 14))
+    once = STRATEGIES[str(landing)]().write(own, asked)
+    assert STRATEGIES["aims"](tries=5, landing=str(landing)).write(own, asked) == once
+    assert len(calls) == 4

@@ -17,8 +17,9 @@ Written = Mapping[int, Result | SourceError]
 
 
 def goal_of(ask: Ask, tries: int, prompts: Prompts) -> Goal:
-    """Return what an ask wishes for."""
-    return Goal(ask.target, ask.unit, ask.landing, (ask.task or prompts.task) != "title", tries)
+    """Return what an ask wishes for; a model that is not told the length would write the same text at every try."""
+    sentence = (ask.task or prompts.task) != "title"
+    return Goal(ask.target, ask.unit, ask.landing, sentence, tries if prompts.tells_length(ask.unit) else 1)
 
 
 def aimed(
@@ -30,7 +31,7 @@ def aimed(
         asks: What to write.
         tries: How many texts are written for one at most.
         write: Writes asks as they are, some at a time; see ``impatience.aiming``.
-        prompts: Knows what the model was trained for.
+        prompts: Knows what the model is told, and what it was trained for.
 
     Yields:
         Results by position, those that landed well at once first. Where the landing is exact or at_most and no text

@@ -4,7 +4,7 @@ A text is written as ``natural`` writes it. If it did not land well (it is off t
 it is written for a few lengths below as well, and of all these a finished one is kept that is nearest to the target;
 see ``impatience.aiming``. Nothing of this is forced, so a draft says "natural" if the text that was kept is on target,
 whatever it was written for. With ``landing="exact"`` or ``"at_most"`` only what landed well is kept, and a text is
-forced where nothing did.
+forced where nothing did. A model without a signal would write the same text for every length, and writes one.
 
 Spends the tokens of all texts that were written.
 """
@@ -42,7 +42,8 @@ class Aims(Strategy):
     def write(self, pen: Pen, requests: Sequence[Request]) -> list[Draft]:
         """Write with the signal, again where that did not land well, and choose."""
         sentence, landing = pen.encoder.template is not TEMPLATES["title"], Landing(self.landing)
-        goals = [Goal(request.target, request.unit, landing, sentence, self.tries) for request in requests]
+        tries = self.tries if pen.model.steering.tells else 1
+        goals = [Goal(request.target, request.unit, landing, sentence, tries) for request in requests]
         spent = [0] * len(requests)
 
         def shoot(shots: Sequence[Shot]) -> Iterator[tuple[Shot, Draft]]:
