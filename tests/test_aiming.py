@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from impatience import Ask, Result, Unit, Writer
+from impatience import Ask, Piece, Result, Unit, Writer
 from impatience.aiming import Goal, check_tries
-from impatience.drafting import aimed
+from impatience.drafting import aimed, stage
 from impatience.errors import OptionError, SourceError
+from impatience.gauge import watch
 from impatience.landing import Landing
 from impatience.prompts import Prompts
 from impatience.strategies import STRATEGIES, Draft, Pen
@@ -191,6 +194,49 @@ def test_a_long_source_is_condensed_once(monkeypatch: pytest.MonkeyPatch) -> Non
     (result,) = writer.write_many([Ask("l", " ".join(CORPUS), 9, Unit.TOKENS, NATURAL, "title")], tries=3)
     assert (result.target, len(calls)) == (9, 1)
     assert result.parts > 1
+
+
+# While someone watches
+
+
+@pytest.mark.parametrize("ask", ASKS, ids=lambda ask: f"{ask.unit}-{ask.landing}")
+def test_the_first_text_is_shown_and_the_best_is_the_result(writer: Writer, ask: Ask) -> None:
+    *pieces, result = writer.stream(ask, tries=5)
+    assert isinstance(result, Result)
+    assert replace(result, taken_back=0) == writer.write_many([ask], tries=5)[0]
+    (first,) = writer.write_many([replace(ask, landing=NATURAL)])
+    shown = "".join(piece.text for piece in pieces if isinstance(piece, Piece))
+    assert shown.startswith(first.text)
+    assert result.text.startswith(shown[: len(shown) - result.taken_back].rstrip())
+    stages = [piece.stage for piece in pieces if isinstance(piece, Piece) and piece.stage]
+    well = Goal(ask.target, ask.unit, ask.landing, sentence=False, tries=5).met(first)
+    assert bool(stages) == (not well)
+
+
+def test_what_is_tried_next_is_said(writer: Writer) -> None:
+    asks = [replace(ASKS[0], target=n) for n in (38, 36)]
+    assert stage(goal(), text(43), asks) == "43 of 40 words; trying 2 lengths below"
+    assert stage(goal(), text(40, OPEN), asks[:1]) == "40 of 40 words, not finished; trying a length below"
+    held = [replace(ASKS[0], landing=EXACT)]
+    assert stage(goal(EXACT), text(43), held) == "none ended there by itself; holding one to 40 words"
+    screen = io.StringIO()
+    watch(writer.stream(replace(ASKS[0], target=40), tries=3), Console(file=screen, force_terminal=True, width=99))
+    assert "40 tokens; trying 2 lengths below" in screen.getvalue()
+
+
+def test_nothing_more_is_tried_once_the_reader_has_left(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    own = writer._write
+    monkeypatch.setattr(writer, "_write", lambda asks, *args: written.append(len(asks)) or own(asks, *args))
+    pieces = writer.stream(replace(ASKS[0], target=40), tries=5)
+    assert isinstance(next(pieces), Piece)
+    pieces.close()  # type: ignore[attr-defined]
+    assert written == [1]
+
+
+def test_a_wrong_number_of_tries_is_not_streamed(writer: Writer) -> None:
+    with pytest.raises(OptionError, match="tries=0"):
+        writer.stream(ASKS[0], tries=0)
 
 
 def test_the_strategy_spends_all_texts_and_forces_none() -> None:

@@ -59,7 +59,7 @@ def write(
     at_most: AtMost = False,
     task: Task = None,
     model: Model = None,
-    tries: Tries = 1,
+    tries: Tries = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line, with text and report.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -79,7 +79,7 @@ def write(
         writer = load(model, quiet=quiet)
         for ask in asks:
             writer.check(ask)
-        live = not (as_json or quiet) and tries == 1 and sys.stdout.isatty()
+        live = not (as_json or quiet) and sys.stdout.isatty()
         for number, (ask, result) in enumerate(_results(writer, asks, tries, live=live)):
             if as_json:
                 typer.echo(json.dumps({"file": ask.id, **_report(result)}, ensure_ascii=False))
@@ -266,7 +266,7 @@ def _results(writer: Any, asks: Sequence[Ask], tries: int, *, live: bool) -> Ite
     from impatience.gauge import watch
 
     for ask in asks:
-        yield ask, watch(writer.stream(ask), Console())
+        yield ask, watch(writer.stream(ask, tries=tries), Console())
 
 
 def _report(result: Result) -> dict[str, Any]:

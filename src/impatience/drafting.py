@@ -47,6 +47,21 @@ def aimed(
     return aiming.aimed(goals, shoot)
 
 
+def stage(goal: Goal, first: Result, asks: Sequence[Ask]) -> str:
+    """Say what is written next where the first text did not land well.
+
+    Args:
+        goal: What is wished for.
+        first: That text.
+        asks: What is written next, as ``aimed`` hands it on.
+    """
+    if asks[0].landing is not Landing.NATURAL:
+        return f"none ended there by itself; holding one to {goal.target} {goal.unit}"
+    cut = "" if goal.finished(first) else ", not finished"
+    below = "a length" if len(asks) == 1 else f"{len(asks)} lengths"
+    return f"{first.length} of {goal.target} {goal.unit}{cut}; trying {below} below"
+
+
 def _seen(result: Result | SourceError, goal: Goal, shot: Shot) -> Result | SourceError:
     """Return a text as what it is for the target, whatever it was written for."""
     if isinstance(result, SourceError) or shot.landing is not Landing.NATURAL:
