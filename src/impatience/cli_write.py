@@ -109,7 +109,13 @@ def batch(
     task: Task = None,
     model: Model = None,
     tries: Tries = 1,
-    budget: Annotated[int, typer.Option(help="Tokens that are written at once: rows × (source + output).")] = 16384,
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            help="Tokens that are written at once: rows × (source + output). As many as a GPU has room for "
+            "by default, 16,384 on a processor."
+        ),
+    ] = None,
     engine: Engine = "local",
     workers: Workers = None,
     restart: Annotated[bool, typer.Option("--restart", help="Throw away what OUT holds, and begin anew.")] = False,
@@ -123,7 +129,7 @@ def batch(
     lengths = _lengths(*given) if any(value is not None for value in given) else [(None, None)]
     if len(lengths) > 1:
         raise OptionError("batch writes one text for a row: give one length, or a row for each.")
-    if budget < 1:
+    if budget is not None and budget < 1:
         raise OptionError(f"--budget {budget}: give at least 1.")
     landing = _landing(natural, exact, at_most)
     where = choose(engine, workers)
