@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from impatience import Ask, Result, Unit, Writer
-from impatience.aiming import aims, best, check_tries, landed_well
-from impatience.drafting import aimed
+from impatience import Ask, Piece, Result, Unit, Writer
+from impatience.aiming import Goal, check_tries
+from impatience.drafting import aimed, stage
 from impatience.errors import OptionError, SourceError
+from impatience.gauge import watch
 from impatience.landing import Landing
-from impatience.strategies import STRATEGIES
-from pens import new_pen, requests
+from impatience.prompts import Prompts
+from impatience.strategies import STRATEGIES, Draft, Pen
+from pens import new_pen, pen, requests
 from toys import CORPUS
 
 WHOLE, OPEN = "It rained.", "It rained and"
 NATURAL, EXACT, AT_MOST = Landing.NATURAL, Landing.EXACT, Landing.AT_MOST
+
+
+def goal(landing: Landing = NATURAL) -> Goal:
+    return Goal(40, Unit.WORDS, landing, sentence=True, tries=3)
 
 
 def text(length: int, words: str = WHOLE, chance: float = 0.5) -> Result:
@@ -37,7 +45,7 @@ def text(length: int, words: str = WHOLE, chance: float = 0.5) -> Result:
     ],
 )
 def test_aims_are_the_target_and_a_few_lengths_below(target: int, unit: Unit, tries: int, expected: list[int]) -> None:
-    assert aims(target, unit, tries) == expected
+    assert replace(goal(), target=target, unit=unit, tries=tries).aims == expected
 
 
 @pytest.mark.parametrize("tries", [0, -1, 17, 2.0, True, "5"])
@@ -67,13 +75,15 @@ def test_the_strategy_takes_no_other_number(tries: int) -> None:
     ],
 )
 def test_the_best_is_kept(landing: Landing, texts: list[Result], kept: int | None) -> None:
-    assert best(texts, 40, landing, sentence=True) == kept
+    best = goal(landing).best(texts)
+    assert best is (None if kept is None else texts[kept])
 
 
 def test_a_title_needs_no_full_stop() -> None:
-    assert landed_well(text(40, OPEN), 40, NATURAL, sentence=False)
-    assert not landed_well(text(40, OPEN), 40, NATURAL, sentence=True)
-    assert best([text(40, OPEN), text(41)], 40, NATURAL, sentence=False) == 0
+    title = replace(goal(), sentence=False)
+    assert title.met(text(40, OPEN))
+    assert not goal().met(text(40, OPEN))
+    assert title.best([text(40, OPEN), text(41)]) == text(40, OPEN)
 
 
 class Pretend:
@@ -92,7 +102,7 @@ class Pretend:
 
 def keep(late: dict[int, int], landing: Landing = NATURAL) -> tuple[Result, Pretend]:
     write = Pretend(late)
-    (found,) = [one for done in aimed([Ask("a", "x", 40, landing=landing)], 3, write) for one in done.values()]
+    ((_, found),) = aimed([Ask("a", "x", 40, landing=landing)], 3, write, Prompts(pen("llama").model))
     assert isinstance(found, Result)
     return found, write
 
@@ -118,10 +128,25 @@ def test_a_text_is_forced_only_if_no_aim_will_do(landing: Landing, good: int) ->
 
 def test_a_source_that_cannot_be_read_is_not_tried_again() -> None:
     error = SourceError("no")
-    asks = [Ask("a", "x", 40)]
-    assert [done for done in aimed(asks, 3, lambda some: [dict.fromkeys(range(len(some)), error)]) if done] == [
-        {0: error}
-    ]
+    asks, prompts = [Ask("a", "x", 40)], Prompts(pen("llama").model)
+    assert list(aimed(asks, 3, lambda some: [dict.fromkeys(range(len(some)), error)], prompts)) == [(0, error)]
+
+
+@pytest.mark.parametrize("landing", list(Landing))
+def test_what_has_one_aim_is_written_once_as_it_is_asked_for(landing: Landing) -> None:
+    write, asks = Pretend({}), [Ask("a", "x", 2, Unit.SENTENCES, landing), Ask("b", "x", 1, Unit.WORDS, landing)]
+    assert len(list(aimed(asks, 3, write, Prompts(pen("llama").model)))) == 2
+    assert write.rounds == [[(2, landing), (1, landing)]]
+
+
+def test_the_first_of_equals_is_kept_in_whatever_order_they_come() -> None:
+    def write(asks: Any) -> Any:
+        for place in reversed(range(len(asks))):
+            yield {place: replace(text(41), id=str(asks[place].target))}
+
+    ((_, found),) = aimed([Ask("a", "x", 40)], 3, write, Prompts(pen("llama").model))
+    assert isinstance(found, Result)
+    assert found.id == "40"
 
 
 # With a model
@@ -153,7 +178,7 @@ def test_more_tries_are_never_worse_and_do_not_depend_on_the_batch(writer: Write
     assert [(one.id, one.target) for one in more] == [(ask.id, ask.target) for ask in ASKS]
     for ask, first, kept in zip(ASKS, once, more, strict=True):
         if ask.landing is NATURAL:
-            assert best([kept, first], ask.target, NATURAL, sentence=False) == 0
+            assert Goal(ask.target, ask.unit, NATURAL, sentence=False, tries=1).best([kept, first]) is kept
         else:
             assert kept.length <= kept.target
             assert kept == first or kept.landed == "natural"
@@ -171,12 +196,125 @@ def test_a_long_source_is_condensed_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert result.parts > 1
 
 
+# While someone watches
+
+
+@pytest.mark.parametrize("ask", ASKS, ids=lambda ask: f"{ask.unit}-{ask.landing}")
+def test_the_first_text_is_shown_and_the_best_is_the_result(writer: Writer, ask: Ask) -> None:
+    *pieces, result = writer.stream(ask, tries=5)
+    assert isinstance(result, Result)
+    assert replace(result, taken_back=0) == writer.write_many([ask], tries=5)[0]
+    (first,) = writer.write_many([replace(ask, landing=NATURAL)])
+    shown = "".join(piece.text for piece in pieces if isinstance(piece, Piece))
+    assert shown.startswith(first.text)
+    assert result.text.startswith(shown[: len(shown) - result.taken_back].rstrip())
+    stages = [piece.stage for piece in pieces if isinstance(piece, Piece) and piece.stage]
+    well = Goal(ask.target, ask.unit, ask.landing, sentence=False, tries=5).met(first)
+    assert bool(stages) == (not well)
+
+
+def test_what_is_tried_next_is_said(writer: Writer) -> None:
+    asks = [replace(ASKS[0], target=n) for n in (38, 36)]
+    assert stage(goal(), text(43), asks) == "43 of 40 words; trying 2 lengths below"
+    assert stage(goal(), text(40, OPEN), asks[:1]) == "40 of 40 words, not finished; trying a length below"
+    held = [replace(ASKS[0], landing=EXACT)]
+    assert stage(goal(EXACT), text(43), held) == "none ended there by itself; holding one to 40 words"
+    screen = io.StringIO()
+    watch(writer.stream(replace(ASKS[0], target=40), tries=3), Console(file=screen, force_terminal=True, width=99))
+    assert "40 tokens; trying 2 lengths below" in screen.getvalue()
+
+
+def test_nothing_more_is_tried_once_the_reader_has_left(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    own = writer._write
+    monkeypatch.setattr(writer, "_write", lambda asks, *args: written.append(len(asks)) or own(asks, *args))
+    pieces = writer.stream(replace(ASKS[0], target=40), tries=5)
+    assert isinstance(next(pieces), Piece)
+    pieces.close()  # type: ignore[attr-defined]
+    assert written == [1]
+
+
+def test_a_wrong_number_of_tries_is_not_streamed(writer: Writer) -> None:
+    with pytest.raises(OptionError, match="tries=0"):
+        writer.stream(ASKS[0], tries=0)
+
+
 def test_the_strategy_spends_all_texts_and_forces_none() -> None:
     own, asked = new_pen("llama"), requests(Unit.TOKENS, (9, 14, 20))
     once, more = STRATEGIES["natural"]().write(own, asked), STRATEGIES["aims"](tries=5).write(own, asked)
     assert STRATEGIES["aims"](tries=1).write(own, asked) == once
     for first, kept, request in zip(once, more, asked, strict=True):
-        assert best([kept, first], request.target, NATURAL, sentence=True) == 0
+        assert Goal(request.target, request.unit, NATURAL, sentence=True, tries=1).best([kept, first]) is kept
         assert kept.tokens_spent > first.tokens_spent
         assert kept.landed == ("natural" if kept.length == request.target and kept.ended else "missed")
     assert [replace(kept, tokens_spent=0) for kept in more] != [replace(first, tokens_spent=0) for first in once]
+
+
+def test_the_strategy_takes_no_other_landing() -> None:
+    with pytest.raises(OptionError, match="landing='exactly': give one of"):
+        STRATEGIES["aims"](landing="exactly")
+
+
+@pytest.mark.parametrize(("landing", "good"), [(EXACT, 40), (AT_MOST, 39)])
+def test_the_strategy_forces_only_what_no_aim_will_do_for(
+    landing: Landing, good: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, rounds = {38: good - 38, 60: 0}, []
+
+    def steered(asked: Any, mode: Landing) -> list[Draft]:
+        rounds.append((mode, [request.target for request in asked]))
+        drafts = []
+        for request in asked:
+            length = request.target + (late.get(request.target, 9) if mode is NATURAL else 0)
+            drafts.append(Draft((), WHOLE, length, True, "missed" if mode is NATURAL else "forced", 0.5, length))
+        return drafts
+
+    own = new_pen("llama")
+    monkeypatch.setattr(own, "steered", steered)
+    drafts = STRATEGIES["aims"](tries=3, landing=str(landing)).write(own, requests(Unit.WORDS, (40, 50, 60)))
+    assert rounds == [(NATURAL, [40, 50, 60]), (NATURAL, [38, 36, 48, 46]), (landing, [50])]
+    assert [(draft.length, draft.landed) for draft in drafts] == [(good, "natural"), (50, "forced"), (60, "natural")]
+    assert [draft.tokens_spent for draft in drafts] == [49 + good + 45, 59 + 57 + 55 + 50, 60]
+
+
+def test_the_strategy_can_hold_a_model_to_the_length() -> None:
+    own, asked = new_pen("llama"), requests(Unit.TOKENS, (9, 14, 20))
+    drafts = STRATEGIES["aims"](tries=3, landing="exact").write(own, asked)
+    held = STRATEGIES["exact"]().write(own, asked)
+    assert [draft.length for draft in drafts] == [9, 14, 20]
+    for draft, forced in zip(drafts, held, strict=True):
+        assert draft.landed == "natural" or draft.text == forced.text
+
+
+# Without a signal
+
+
+def test_what_tells_a_model_its_length() -> None:
+    assert new_pen("llama").model.steering.tells
+    assert not new_pen("llama", strength=0).model.steering.tells
+    assert not new_pen("bart", "none", conventions="authors").model.steering.tells
+    silent = new_pen("llama", "none").model
+    asked_in_words = Prompts(silent)
+    assert asked_in_words.tells_length(Unit.WORDS)
+    assert not asked_in_words.tells_length(Unit.TOKENS), "they are not spoken of"
+    assert not Prompts(silent, {"template": "summarize", "max_source_tokens": 80}).tells_length(Unit.WORDS)
+    detached = new_pen("bart").model
+    prompts = Prompts(detached)
+    assert prompts.tells_length(Unit.WORDS)
+    detached.detach()
+    assert not prompts.tells_length(Unit.WORDS)
+
+
+@pytest.mark.parametrize("landing", list(Landing))
+def test_a_model_without_a_signal_writes_once(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, calls = new_pen("bart", "none"), []
+    monkeypatch.setattr(
+        Pen, "steered", lambda *args, steered=Pen.steered, **kwargs: calls.append(args) or steered(*args, **kwargs)
+    )
+    writer, asks = Writer(own.model), [Ask("a", CORPUS[0], 9, Unit.WORDS, landing)]
+    assert writer.write_many(asks, tries=5) == writer.write_many(asks)
+    assert len(calls) == 2
+    asked = requests(Unit.WORDS, (9, 14))
+    once = STRATEGIES[str(landing)]().write(own, asked)
+    assert STRATEGIES["aims"](tries=5, landing=str(landing)).write(own, asked) == once
+    assert len(calls) == 4

@@ -116,6 +116,33 @@ def test_csv_and_defaults(tmp_path: Path, writer: Writer) -> None:
     assert {row["id"]: row["length"] for row in lines(out)} == {"x": 2, "y": 3}
 
 
+@pytest.mark.parametrize(("given", "used"), [(None, 60), (40, 40)])
+def test_a_job_takes_the_room_that_there_is_when_it_begins(
+    given: int | None, used: int, tmp_path: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooms = iter((60, 30, 20))
+    monkeypatch.setattr(Writer, "budget", property(lambda self: next(rooms)))
+    here, there = load(toy_folder, quiet=True), batch._there(str(toy_folder), given, 1)
+    assert there.args[1:] == (used, 1)  # type: ignore[attr-defined]
+    rooms = iter((60, 30, 20))
+    asked: list[int | None] = []
+    plan, written = Writer.plan, Writer.as_written
+
+    def planned(self: Writer, asks: Any, budget: int | None = None, **options: Any) -> Any:
+        asked.append(budget)
+        return plan(self, asks, budget, **options)
+
+    def as_written(self: Writer, asks: Any, *, budget: int | None = None, **options: Any) -> Any:
+        asked.append(budget)
+        return written(self, asks, budget=budget, **options)
+
+    monkeypatch.setattr(Writer, "plan", planned)
+    monkeypatch.setattr(Writer, "as_written", as_written)
+    source = make(tmp_path / "in.jsonl", [{**GOOD, "words": 2 + n} for n in range(9)])
+    assert batch.write(here, source, tmp_path / "out.jsonl", Defaults(), budget=given).written == 9
+    assert set(asked) == {used}
+
+
 def test_rows_are_tried_as_often_as_the_job_says(tmp_path: Path, writer: Writer) -> None:
     source, out = make(tmp_path / "in.jsonl", [{"text": "amber birch", "words": 6, "task": "title"}]), tmp_path / "out"
     batch.write(writer, source, out, Defaults(tries=4))

@@ -104,21 +104,31 @@ def test_write_forces_the_length_and_says_so(
     assert "landing was forced" in err
 
 
+@pytest.mark.parametrize(("terminal", "method"), [(False, "write_many"), (True, "stream")])
+@pytest.mark.parametrize(("options", "tries"), [([], 5), (["--tries", "3"], 3), (["--tries", "1"], 1)])
 def test_write_keeps_the_best_of_several(
-    folder: Path, article: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    terminal: bool,
+    method: str,
+    options: list[str],
+    tries: int,
+    folder: Path,
+    article: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
 ) -> None:
     asked: list[int] = []
-    written = Writer.write_many
+    written = getattr(Writer, method)
 
-    def note(self: Writer, asks: Any, *, tries: int = 1, **kwargs: Any) -> Any:
-        asked.append(tries)
-        return written(self, asks, tries=tries, **kwargs)
+    def note(self: Writer, asks: Any, **kwargs: Any) -> Any:
+        asked.append(kwargs["tries"])
+        return written(self, asks, **kwargs)
 
-    monkeypatch.setattr(Writer, "write_many", note)
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # nothing is streamed, even there
-    run("write", article, "--words", "7", "--exact", "--tries", "3", "--model", str(folder), monkeypatch=monkeypatch)
-    assert len(capsys.readouterr().out.split()) == 7
-    assert asked == [3]
+    monkeypatch.setattr(Writer, method, note)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    run("write", article, "--words", "7", "--exact", *options, "--model", str(folder), monkeypatch=monkeypatch)
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown[-1].split()) == 7
+    assert asked == [tries]
 
 
 def test_write_reads_standard_input_and_can_be_quiet(

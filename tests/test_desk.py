@@ -172,6 +172,17 @@ def test_tries_are_written_at_the_desk_and_end_when_their_reader_leaves(writer: 
     assert isinstance(drain(items)[-1], Gone)
 
 
+def test_tries_of_a_model_that_is_not_told_the_length_are_one(writer: Writer) -> None:
+    rows: list[int] = []
+    desk = Desk(writer, watch=rows.append)
+    for unit in (Unit.TOKENS, Unit.WORDS):  # it has no signal, and is told in words, but not of tokens
+        feed, items = new(writer, Ask("t", CORPUS[0], 9, unit))
+        desk.hand_in_long(feed, tries=3)
+        assert isinstance(drain(items)[-1], Result)
+    desk.close()
+    assert rows == [1, 1, 2]
+
+
 def test_what_goes_wrong_with_a_long_source_is_told(
     writer: Writer, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -314,6 +314,12 @@ def test_write_on_a_terminal_watches(command: Any, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(gauge, "watch", watched)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    code, out, _ = command("a.txt", "--words", "4", "--exact")
+    code, out, _ = command("a.txt", "--words", "4", "--exact", "--tries", "1")
     assert code == 0
     assert "".join(piece.text for piece in seen) == out.rstrip("\n")
+    seen.clear()
+    assert command("a.txt", "--words", "4", "--exact")[:2] == (0, out), "none of this model's texts lands by itself"
+    assert [piece.stage for piece in seen if piece.stage] == [
+        f"{seen[-1].progress} of 4 words, not finished; trying a length below",
+        "none ended there by itself; holding one to 4 words",
+    ]

@@ -15,6 +15,7 @@ import pytest
 from impatience import Ask, Unit, Writer
 from impatience.landing import Landing
 from impatience.server import Access, Limits
+from impatience.server.desk import Desk
 from impatience.server.replies import EventStream
 from impatience.server.service import Service
 from serving import NAME, NOTE, Client, eventually, make_writer, running
@@ -80,6 +81,14 @@ def test_the_best_of_several_texts_comes_back(client: Client, writer: Writer, la
     alone = writer.write(NOTE, words=7, landing=landing, tries=4)
     assert (reply.status, reply.json["text"]) == (200, alone.text)
     assert (reply.json["report"]["target"], reply.json["report"]["landed"]) == (7, alone.landed)
+
+
+def test_one_text_is_written_where_others_would_be_the_same(
+    client: Client, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Desk, "hand_in_long")
+    reply = client("/v1/write", {"text": NOTE, "target": {"tokens": 7}, "tries": 4})
+    assert (reply.status, reply.json["text"]) == (200, writer.write(NOTE, tokens=7).text)
 
 
 @pytest.mark.parametrize("landing", list(Landing))

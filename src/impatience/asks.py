@@ -106,7 +106,7 @@ class Piece:
         progress: How long the text is so far, in the unit asked for.
         target: How long it is to be.
         unit: What is counted.
-        stage: What is being done before anything is written, e.g. reading the parts of a long source.
+        stage: What is being done while nothing is shown: the parts of a long source are read, or other lengths tried.
     """
 
     text: str

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from impatience.asks import Ask, Result, ratio_target
-from impatience.batching import BUDGET
 from impatience.data import file_checksum, read_rows
 from impatience.engines import ENGINES, Engine, Job, choose
 from impatience.errors import DataError, ImpatienceError, RunError, SourceError
@@ -78,7 +77,7 @@ def write(
     *,
     model: str = "",
     restart: bool = False,
-    budget: int = BUDGET,
+    budget: int | None = None,
     engine: Engine | None = None,
     tell: Callable[[int], None] = lambda rows: None,  # noqa: ARG005
 ) -> Tally:
@@ -93,7 +92,8 @@ def write(
         model: What the model is called; a job goes on only with the model it was begun with, and other processes load
             it by this name.
         restart: Throw away what is there, and begin anew.
-        budget: The most tokens that are written at once, rows × (source + output).
+        budget: The most tokens that are written at once, rows × (source + output); None is what there is room for when
+            the job begins, in each process that writes.
         engine: What the texts are written on; this process by default.
         tell: Is called with the number of rows that were done with.
 
@@ -106,7 +106,7 @@ def write(
         raise RunError(f"{out} is the input: name another file to write to.")
     with _job(source, out, {"model": model, **vars(defaults)}, restart=restart) as (texts, rejects):
         done, refused = set(map(str, texts.recover("id"))), set(rejects.recover("row"))
-        found = len(done)
+        found, room = len(done), writer.budget if budget is None else budget
         numbers: dict[str, int] = {}
 
         def reject(bad: Mapping[int, _Bad]) -> None:
@@ -129,14 +129,14 @@ def write(
                     else:
                         bad[number] = row if isinstance(row, _Bad) else _Bad(row.id, reason)
                 reject(bad)
-                for places in writer.plan(asks, budget, times=times):
+                for places in writer.plan(asks, room, times=times):
                     yield [asks[position] for position in places]
 
         # Elsewhere there may be several to share the work, so it is cut into smaller pieces.
         times = TIMES if engine is None or isinstance(engine, ENGINES["local"]) else 1
         tell(found + len(refused))
-        how = (budget, defaults.tries)
-        job = Job(partial(_here, writer, *how), partial(_there, from_anywhere(model), *how) if model else None)
+        there = partial(_there, from_anywhere(model), budget, defaults.tries) if model else None
+        job = Job(partial(_here, writer, room, defaults.tries), there)
         for _, written in (engine or choose("local")).run(job, work()):
             results = [one for one in written.values() if isinstance(one, Result)]
             texts.append([_row(result) for result in results])
@@ -155,9 +155,10 @@ def _here(writer: Writer, budget: int, tries: int, asks: Sequence[Ask]) -> dict[
     return written
 
 
-def _there(model: str, budget: int, tries: int) -> Callable[[Sequence[Ask]], dict[str, Result | SourceError]]:
+def _there(model: str, budget: int | None, tries: int) -> Callable[[Sequence[Ask]], dict[str, Result | SourceError]]:
     """Load what writes, in another process."""
-    return partial(_here, load(model, quiet=True), budget, tries)
+    writer = load(model, quiet=True)
+    return partial(_here, writer, writer.budget if budget is None else budget, tries)
 
 
 def _refuses(writer: Writer, ask: Ask) -> str:

@@ -59,7 +59,7 @@ def write(
     at_most: AtMost = False,
     task: Task = None,
     model: Model = None,
-    tries: Tries = 1,
+    tries: Tries = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line, with text and report.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -79,7 +79,7 @@ def write(
         writer = load(model, quiet=quiet)
         for ask in asks:
             writer.check(ask)
-        live = not (as_json or quiet) and tries == 1 and sys.stdout.isatty()
+        live = not (as_json or quiet) and sys.stdout.isatty()
         for number, (ask, result) in enumerate(_results(writer, asks, tries, live=live)):
             if as_json:
                 typer.echo(json.dumps({"file": ask.id, **_report(result)}, ensure_ascii=False))
@@ -109,7 +109,13 @@ def batch(
     task: Task = None,
     model: Model = None,
     tries: Tries = 1,
-    budget: Annotated[int, typer.Option(help="Tokens that are written at once: rows × (source + output).")] = 16384,
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            help="Tokens that are written at once: rows × (source + output). As many as a GPU has room for "
+            "by default, 16,384 on a processor."
+        ),
+    ] = None,
     engine: Engine = "local",
     workers: Workers = None,
     restart: Annotated[bool, typer.Option("--restart", help="Throw away what OUT holds, and begin anew.")] = False,
@@ -123,7 +129,7 @@ def batch(
     lengths = _lengths(*given) if any(value is not None for value in given) else [(None, None)]
     if len(lengths) > 1:
         raise OptionError("batch writes one text for a row: give one length, or a row for each.")
-    if budget < 1:
+    if budget is not None and budget < 1:
         raise OptionError(f"--budget {budget}: give at least 1.")
     landing = _landing(natural, exact, at_most)
     where = choose(engine, workers)
@@ -266,7 +272,7 @@ def _results(writer: Any, asks: Sequence[Ask], tries: int, *, live: bool) -> Ite
     from impatience.gauge import watch
 
     for ask in asks:
-        yield ask, watch(writer.stream(ask), Console())
+        yield ask, watch(writer.stream(ask, tries=tries), Console())
 
 
 def _report(result: Result) -> dict[str, Any]:

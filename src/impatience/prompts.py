@@ -54,7 +54,7 @@ class Prompts:
     def __init__(self, model: LengthControlled, trained: Mapping[str, Any] | None = None) -> None:
         self.tokenizer = model.vocabulary.require_tokenizer(Unit.WORDS)
         self.trained = dict(trained or {})
-        self.encoder_decoder = model.family.encoder_decoder
+        self.encoder_decoder, self._steering = model.family.encoder_decoder, model.steering
         self.room = model.family.room(unwrap(model.base_model))
         self._chat = not self.encoder_decoder and self.tokenizer.chat_template is not None
         self._encoders: dict[str, Encoder] = {}
@@ -65,6 +65,10 @@ class Prompts:
     def takes_chats(self) -> bool:
         """Whether the model can be asked in words, and be told what was said before."""
         return self._chat and not self.trained
+
+    def tells_length(self, unit: Unit) -> bool:
+        """Tell whether the model learns how long a text is to be, by its signal or in words."""
+        return self._steering.tells or (self.takes_chats and unit is not Unit.TOKENS)
 
     @property
     def task(self) -> str:

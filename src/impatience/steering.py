@@ -113,9 +113,15 @@ class Steering(nn.Module):
         return bool(self._handles)
 
     @property
+    def tells(self) -> bool:
+        """Whether anything tells the model its target."""
+        speaks = isinstance(self.method, EmbeddingMethod | AttentionMethod)
+        return self.attached and speaks and self.amplitude != 0
+
+    @property
     def audible(self) -> bool:
         """Whether the signal changes what the model says before anything is trained."""
-        return self.attached and self.amplitude != 0 and not self.projections
+        return self.tells and not self.projections
 
     @property
     def asked_again(self) -> bool:

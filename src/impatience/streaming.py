@@ -49,12 +49,12 @@ class Feed:
         self.parts, self.note = 1, ""
         self.shown = ""
 
-    def tell(self, stage: str) -> None:
-        """Say what is being done before the text is written."""
+    def tell(self, stage: str, progress: int = 0) -> None:
+        """Say what is being done while nothing is shown."""
         if self.gone.is_set():
             raise Gone
         if self.pieces:
-            self.deliver(Piece("", 0, self.ask.target, self.ask.unit, stage))
+            self.deliver(Piece("", progress, self.ask.target, self.ask.unit, stage))
 
     def put(self, ids: list[int]) -> None:
         """Take the text so far, and pass on what is new and will stay."""

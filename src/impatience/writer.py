@@ -20,7 +20,7 @@ from impatience.aiming import check_tries
 from impatience.asks import Ask, Piece, Result, remark
 from impatience.batching import Load, Stream, batches, memory_budget, streams
 from impatience.data import Example
-from impatience.drafting import aimed
+from impatience.drafting import aimed, goal_of, stage
 from impatience.errors import ImpatienceError, ModelFilesError, SourceError, TargetError
 from impatience.families import unwrap
 from impatience.landing import Landing
@@ -148,8 +148,8 @@ class Writer:
         else:
             places = sorted(place for some in short for place in some.places)
             write = partial(self.as_written, budget=budget, **kwargs)
-            for written in aimed([asks[n] for n in places], tries, write, self.prompts.task):
-                yield {places[n]: result for n, result in written.items()}
+            for n, one in aimed([asks[n] for n in places], tries, write, self.prompts):
+                yield {places[n]: one}
         for position in long:
             try:
                 result: Result | SourceError = self._write_long(asks[position], kwargs, budget, tries)
@@ -172,7 +172,7 @@ class Writer:
         pieces = [piece for some in short for piece in some.pieces(times)]
         return [sorted(piece.places) for piece in pieces] + [[position] for position in long]
 
-    def stream(self, ask: Ask, **kwargs: Any) -> Iterator[Piece | Result]:
+    def stream(self, ask: Ask, *, tries: int = 1, **kwargs: Any) -> Iterator[Piece | Result]:
         """Write a text and yield its pieces as they are written, then the result.
 
         The text of the result counts: with ``at_most`` the end of what was shown may be taken back, and the result
@@ -181,12 +181,15 @@ class Writer:
 
         Args:
             ask: What to write.
+            tries: How many texts are written at most. The first one is shown; if it did not land well, a piece says
+                that others are being tried, and the result is the best of them.
             **kwargs: What else ``generate`` takes.
         """
+        check_tries(tries)
         self.check(ask)
         items: SimpleQueue[Item] = SimpleQueue()
         feed = Feed(ask, self.model.vocabulary, items.put)
-        return stream(items, feed.gone, lambda: self._stream(feed, kwargs))
+        return stream(items, feed.gone, lambda: self._stream(feed, tries, kwargs))
 
     def feed(self, feeds: Sequence[Feed], rows: list[list[int]], **kwargs: Any) -> None:
         """Write one batch, each text into a feed of its own.
@@ -196,12 +199,7 @@ class Writer:
             rows: What the model reads for each, as ``check`` returns it; it must be short enough to be read at once.
             **kwargs: What else ``generate`` takes.
         """
-        asks = [feed.ask for feed in feeds]
-        if self.pen.flows(len(feeds), kwargs):
-            results = self._write(asks, rows, kwargs, len(rows), Readers(feeds))
-        else:
-            results = self._write(asks, rows, {**kwargs, **feeding(feeds, pieces=self._in_order(kwargs))})
-        for feed, result in zip(feeds, results, strict=True):
+        for feed, result in zip(feeds, self._feed(feeds, [feed.ask for feed in feeds], rows, kwargs), strict=True):
             feed.finish(result)
 
     def check(self, ask: Ask) -> list[int]:
@@ -283,12 +281,35 @@ class Writer:
         (result,) = self.write_many([condensed.ask], budget=budget, tries=tries, **options)
         return replace(result, parts=condensed.parts, note=f"{condensed.note} {result.note}".strip())
 
-    def _stream(self, feed: Feed, options: Mapping[str, Any]) -> None:
-        """Write what a stream asks for, from a source of any length."""
+    def _feed(
+        self, feeds: Sequence[Feed], asks: Sequence[Ask], rows: list[list[int]], options: Mapping[str, Any]
+    ) -> list[Result]:
+        """Write one batch while its feeds read along."""
+        if self.pen.flows(len(feeds), options):
+            return self._write(asks, rows, options, len(rows), Readers(feeds))
+        return self._write(asks, rows, {**options, **feeding(feeds, pieces=self._in_order(options))})
+
+    def _stream(self, feed: Feed, tries: int, options: Mapping[str, Any]) -> None:
+        """Write what a stream asks for, from a source of any length; only the first text is shown."""
         quiet = {**options, **feeding([feed], pieces=False)}
         condensed = condense(feed.ask, self.prompts, partial(self.write_many, **quiet), feed.tell)
         feed.parts, feed.note = condensed.parts, condensed.note
-        self.feed([feed], [self.prompts.reads(condensed.ask)], **options)
+        goal, seen = goal_of(condensed.ask, tries, self.prompts), list[Result]()
+
+        def write(asks: Sequence[Ask]) -> Iterator[dict[int, Result]]:
+            if seen:
+                feed.tell(stage(goal, seen[0], asks), seen[0].length)
+            for places in self.plan(asks):
+                some = [asks[n] for n in places]
+                rows = [self.prompts.reads(one) for one in some]
+                unseen = [Feed(one, feed.vocabulary, feed.deliver, pieces=False, gone=feed.gone) for one in some]
+                results = self._feed(unseen if seen else [feed], some, rows, options)
+                seen.extend(results)
+                yield dict(zip(places, results, strict=True))
+
+        for _, result in aimed([condensed.ask], tries, write, self.prompts):
+            if isinstance(result, Result):
+                feed.finish(result)
 
     def _in_order(self, options: Mapping[str, Any]) -> bool:
         """Tell whether tokens are written in the order they are read: not where beams are searched."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from threading import Condition, Thread
 
@@ -84,11 +85,8 @@ class Desk:
             if tries == 1:
                 self.hand_in(feed, self.writer.prompts.reads(condensed.ask))
                 return
-            for written in aimed(
-                [condensed.ask], tries, lambda asks: self._tried(feed, asks), self.writer.prompts.task
-            ):
-                for result in written.values():
-                    feed.finish(_result(result))
+            for _, result in aimed([condensed.ask], tries, partial(self._tried, feed), self.writer.prompts):
+                feed.finish(_result(result))
         except BaseException as error:
             feed.deliver(error)
 

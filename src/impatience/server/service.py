@@ -14,6 +14,7 @@ from typing import Any
 
 from impatience.asks import Ask, Piece, Result
 from impatience.data import TASKS
+from impatience.drafting import goal_of
 from impatience.landing import Landing
 from impatience.lengths import Unit
 from impatience.long_texts import fits
@@ -130,6 +131,7 @@ class Service:
                 "target_too_long",
                 "target",
             )
+        tries = len(goal_of(ask, tries, self.writer.prompts).aims)
         if tries == 1 and fits(ask, self.writer.prompts, len(ids)):
             self.desk.hand_in(feed, ids)
         else:
