@@ -185,6 +185,12 @@ def test_a_damaged_archive_is_named(form: str, compression: str, tmp_path: Path)
         assert file in str(raised.value)
 
 
+@pytest.mark.parametrize("limit", ["0", "-1", "x", ""])
+def test_a_bound_is_a_number_of_examples(limit: str) -> None:
+    with pytest.raises(OptionError, match="give 1 or more"):
+        Spec.parse(f"toy?limit={limit}")
+
+
 def test_a_bad_spec_says_what_is_right(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'elife'"):
         load("elive")
@@ -212,10 +218,16 @@ def test_a_bad_spec_says_what_is_right(tmp_path: Path) -> None:
         load(write(tmp_path, "b.jsonl", "{}"), skip_bad=True)
 
 
+def test_a_spec_may_bound_its_examples() -> None:
+    assert [example.id for example in load("toy?limit=3")] == [example.id for example in load("toy", limit=3)]
+    assert len(load("toy?limit=3", limit=2)) == 2
+
+
 def test_specs_are_read() -> None:
     assert Spec.parse("elife:impact") == Spec("elife", part="impact")
     assert Spec.parse("data/A.CSV.GZ?id=url") == Spec("files", path=Path("data/A.CSV.GZ"), options={"id": "url"})
     assert Spec.parse("files:C:/x.jsonl").path == Path("C:/x.jsonl")
+    assert Spec.parse("squad_qg?template=question&limit=3") == Spec("squad_qg", template="question", limit=3)
     assert Spec.parse("elife").has_split("test")
     assert not Spec.parse("squad").has_split("test")
     assert Spec.parse("a.{split}.csv").has_split("test")
