@@ -40,7 +40,11 @@ Task = Annotated[
 ]
 Model = Annotated[str | None, typer.Option(help="A folder or hub name instead of the default model.")]
 Tries = Annotated[
-    int, typer.Option(metavar="N", help="Write up to N texts, for this length and some below, and keep the best.")
+    int,
+    typer.Option(
+        metavar="N",
+        help="If a text does not land well, write up to N-1 more for lengths a little below, and keep the best.",
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the text alone.")]
 
