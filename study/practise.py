@@ -20,14 +20,13 @@ import random
 import time
 from pathlib import Path
 
+from impatience.batching import ROWS
 from impatience.data import load
 from impatience.evaluation import load_subject
 from impatience.lengths import Unit, ends_sentence
 from impatience.metrics.ending import repeats
 from impatience.protocols import Request
 
-ROWS = 256
-"""Texts that are written at the same time."""
 EACH = 4
 """Lengths for each source."""
 READ = 6_000

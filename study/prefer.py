@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from impatience import training
+from impatience.batching import ROWS
 from impatience.data import load
 from impatience.evaluation import load_subject
 from impatience.lengths import Unit, ends_sentence
@@ -33,8 +34,6 @@ from impatience.protocols import Request
 from impatience.recipes import load_recipe
 from impatience.shipped import find
 
-ROWS = 256
-"""Texts that are written at the same time."""
 STEPS = (-6, -4, -2, 0, 2, 4)
 """What is written for: the length that was drawn, and so many words more."""
 Pair = dict[str, Any]

@@ -151,7 +151,7 @@ def test_rows_are_filled_again_and_the_cache_does_not_grow(monkeypatch: pytest.M
     orders = [Order([5, 6, 7], budget, budget) for budget in budgets]
     found = Decoder(model).write(orders, Manner(Unit.TOKENS, Landing.NATURAL, ()), 2)
     assert [len(written.ids) for written in found] == budgets
-    assert len(steps) <= 0.55 * sum(budgets)
+    assert len(steps) <= sum(budgets) / 2 + 10
     assert slides
     assert max(steps) < 80
 

@@ -81,7 +81,7 @@ def writer() -> Writer:
 @real
 def test_it_writes_to_length_and_ends_its_sentences(writer: Writer) -> None:
     """A few texts of our own; docs/results.md has the real figures."""
-    results = writer.write_many([Ask("", text, words) for words in (20, 40) for text in TEXTS], tries=5)
+    results = writer.write_many([Ask("", text, words) for words in (20, 40, 80) for text in TEXTS], tries=5)
     off = [abs(result.length - result.target) / result.target for result in results]
     assert sum(off) / len(off) < 0.08
     assert sum(ends_sentence(result.text) for result in results) >= len(results) - 1
