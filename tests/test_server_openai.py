@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Iterator
 from typing import Any
 
@@ -195,19 +196,19 @@ def test_other_errors_are_the_clients_own(client: openai.OpenAI, plain: Client, 
 def test_a_client_tries_again_when_the_queue_was_full(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(writer, Limits(requests=1)) as (plain, service, _):
         address = f"{plain.address}/v1"
-        statuses: list[int] = []
+        statuses: queue.Queue[int] = queue.Queue()  # a request is counted when its answer may already be read
         count = service.meters.request
 
         def noted(route: str, status: int, seconds: float) -> None:
-            statuses.append(status)
             service.jobs.clear()  # the place is free again
             count(route, status, seconds)
+            statuses.put(status)
 
         monkeypatch.setattr(service.meters, "request", noted)
         service.jobs.add(object())  # type: ignore[arg-type]
         with openai.OpenAI(base_url=address, api_key="any", max_retries=1) as patient:
             assert len(chat(patient, NOTE).choices[0].message.content.split()) == 6
-        assert statuses == [429, 200]
+        assert [statuses.get(timeout=60), statuses.get(timeout=60)] == [429, 200]
         service.jobs.add(object())  # type: ignore[arg-type]
         with (
             openai.OpenAI(base_url=address, api_key="any", max_retries=0) as hasty,
