@@ -23,7 +23,7 @@ from impatience.errors import OptionError
 from impatience.provenance import environment
 
 STAGES = {
-    "python": "the interpreter itself",
+    "python": "the interpreter and the command line",
     "torch": "import torch",
     "transformers": "import transformers",
     "impatience": "import the rest",
@@ -39,6 +39,8 @@ _SOURCE = (
 )
 _CHILD = """
 import json, sys, time
+from impatience.cli import collect_rarely
+collect_rarely()
 times = [time.time()]
 import torch
 times.append(time.time())
