@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from impatience import LengthControlled, attach
+from impatience import LengthControlled, attach, steering
 from impatience.families import FAMILIES, Family
 from impatience.methods import METHODS, AttentionMethod, EmbeddingMethod
-from toys import BOS, tiny_model
+from toys import BOS, byte_level_tokenizer, tiny_model
 
 EVERY_TYPE = [kind for family in FAMILIES.values() for kind in family.model_types]
 ONE_A_FAMILY = [family.model_types[0] for family in FAMILIES.values()]
@@ -282,6 +282,34 @@ def test_layer_projections_start_silent_then_steer_and_are_saved(
     again = LengthControlled.from_pretrained(tmp_path)
     assert torch.equal(again(**source, **labels).logits, model(**source, **labels).logits)
     model.detach()
+
+
+@pytest.mark.parametrize(
+    ("rows", "most", "asked"),  # most: of 40 steps, those at which anything is worked out
+    [
+        (1, 3, {"target_tokens": 30}),
+        (1, 3, {"target_words": 12}),
+        (2, 39, {"target_characters": [60, 20]}),
+        (2, 3, {"target_sentences": [3, 2]}),
+        (2, 10, {"target_tokens": [25, 40], "num_beams": 3}),
+    ],
+)
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+def test_layers_are_told_the_same_whether_it_is_worked_out_ahead_or_not(
+    kind: str, rows: int, most: int, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer, calls = byte_level_tokenizer(), []
+    model = wake(attach(tiny_model(kind, vocab_size=len(tokenizer)), "glide", tokenizer=tokenizer))
+    for projection in model.steering.projections.values():
+        projection.register_forward_hook(lambda *given: calls.append(given))
+    endless = {"eos_token_id": len(tokenizer), "max_new_tokens": 40, "do_sample": False}
+    ahead = model.generate(torch.tensor([[5, 6, 7, 8], [9, 8, 7, 6]][:rows]), **endless, **asked)
+    few = len(calls)
+    monkeypatch.setattr(steering, "_AHEAD", 0)
+    at_each_step = model.generate(torch.tensor([[5, 6, 7, 8], [9, 8, 7, 6]][:rows]), **endless, **asked)
+    assert torch.equal(ahead, at_each_step)
+    assert len(calls) - few == 40 * len(model.steering.projections)
+    assert few <= most * len(model.steering.projections)
 
 
 @pytest.mark.parametrize(("method", "kind"), LAYERED)

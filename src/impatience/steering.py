@@ -48,6 +48,34 @@ class Course:
         return Course(target, self.unit, start)
 
 
+_AHEAD = 32
+"""Signals that layers project at once while a text is written: their weights are then read once for all of these."""
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What layers are told at the next counts of each row, worked out before it is needed.
+
+    Attributes:
+        first: (B, 1) count that the first of them is for; the others follow one by one.
+        target: (B, 1) count that they go for.
+        told: (L, B, S, D) what L layers are told at S counts.
+    """
+
+    first: Tensor
+    target: Tensor
+    told: Tensor
+
+    def at(self, progress: Tensor, target: Tensor) -> Tensor | None:
+        """Return what the layers are told at (B, 1) counts, (L, B, 1, D), or None where that is not known."""
+        if progress.shape != self.first.shape:
+            return None
+        place = (progress - self.first).long()
+        known = (place >= 0) & (place < self.told.shape[2]) & (target == self.target)
+        rows = torch.arange(len(place), device=place.device)
+        return self.told[:, rows[:, None], place] if bool(known.all()) else None
+
+
 class Steering(nn.Module):
     """One method at work in one decoder.
 
@@ -78,6 +106,8 @@ class Steering(nn.Module):
         self.projections = nn.ModuleDict()
         self._signal: Tensor | None = None
         self._place: tuple[Tensor, Tensor] | None = None
+        self._ahead: Ahead | None = None
+        self._told: Tensor | None = None
         self._handles = list(self._hooks(model))
 
     def _hooks(self, model: Any) -> Iterator[Any]:
@@ -90,12 +120,13 @@ class Steering(nn.Module):
             hook = functools.partial(self._at_input, self.family.scale(model.config))
             yield decoder.register_forward_pre_hook(hook, with_kwargs=True)
         elif isinstance(self.method, EmbeddingMethod):
-            for index in range(len(layers)) if self.method.layers == "all" else self.method.layers or ():
+            chosen = range(len(layers)) if self.method.layers == "all" else self.method.layers or ()
+            for number, index in enumerate(chosen):
                 if index >= len(layers):
                     raise OptionError(f"layers has {index}, but this decoder's layers are 0 to {len(layers) - 1}.")
                 projection = self._projection(model.device)
                 self.projections[str(index)] = projection
-                yield layers[index].register_forward_pre_hook(functools.partial(self._at_layer, projection))
+                yield layers[index].register_forward_pre_hook(functools.partial(self._at_layer, number, projection))
         if self.conventions == "authors" and self.family.positions:
             positions = decoder.get_submodule(self.family.positions)
             yield positions.register_forward_hook(lambda module, args, output: 2 * output)  # noqa: ARG005
@@ -174,6 +205,7 @@ class Steering(nn.Module):
 
     def steer(self, course: Course, ids: Tensor, columns: int, *, noisy: bool = False) -> None:
         """Leave the signal for the last columns of (B, T) ids where the hooks find it."""
+        ahead = self._ahead
         self.stop()
         if self.amplitude == 0 or not self.attached:
             return
@@ -185,20 +217,33 @@ class Steering(nn.Module):
             progress, target = column.float().expand(ids.shape), (target - 1).clamp(min=1)
         else:
             progress = self.vocabulary.progress(ids, column >= course.start[:, None], course.unit)
-        progress, target = (count * course.unit.tokens for count in (progress, target))
-        progress = torch.minimum(progress[:, -columns:], target)
+        progress, told = progress[:, -columns:], (column[-columns:] >= course.start[:, None] - 1)[..., None]
+        if columns == 1 and len(ids) < _AHEAD and self.projections and not noisy and _alone():
+            known = None if ahead is None else ahead.at(progress, target)
+            if known is None:
+                ahead = self._look_ahead(progress, target, course.unit)
+                known = ahead.told[:, :, :1]
+            self._ahead, self._told = ahead, known * told
+            return
+        progress, target = _in_tokens(progress, target, course.unit)
         if noisy:
             progress = self.method.noisy(progress, target, self.width)
-        told = (column[-columns:] >= course.start[:, None] - 1)[..., None]
         self._leave(progress, target, told * self.amplitude)
+
+    def _look_ahead(self, progress: Tensor, target: Tensor, unit: Unit) -> Ahead:
+        """Work out what layers are told at (B, 1) counts and those after them."""
+        assert isinstance(self.method, EmbeddingMethod)
+        counts = progress + torch.arange(_AHEAD // len(progress), device=progress.device)
+        signal = self.method.embedding(*_in_tokens(counts, target, unit), self.width) * self.amplitude
+        told = [_projected(projection, signal) for projection in self.projections.values()]
+        return Ahead(progress, target, torch.stack(told))
 
     def point(self, progress: Tensor, target: Tensor, unit: Unit) -> None:
         """Leave the signal for one step of rows whose (B, 1) progress is counted already; waits for nothing."""
         self.stop()
         if self.amplitude == 0 or not self.attached:
             return
-        progress, target = (count.float() * unit.tokens for count in (progress, target))
-        self._leave(torch.minimum(progress, target), target, self.amplitude)
+        self._leave(*_in_tokens(progress.float(), target.float(), unit), self.amplitude)
 
     def _leave(self, progress: Tensor, target: Tensor, amplitude: Tensor | float) -> None:
         if isinstance(self.method, EmbeddingMethod):
@@ -208,7 +253,7 @@ class Steering(nn.Module):
 
     def stop(self) -> None:
         """Let the next forward pass go unsteered."""
-        self._signal = self._place = None
+        self._signal = self._place = self._ahead = self._told = None
 
     def _at_input(self, scale: float, decoder: Any, args: Any, kwargs: Any) -> Any:
         if self._signal is None:
@@ -219,12 +264,14 @@ class Steering(nn.Module):
         kwargs = {**kwargs, "inputs_embeds": embeds + (self._signal / scale).to(embeds)}
         return ((None, *args[1:]), kwargs) if args else (args, {**kwargs, "input_ids": None})
 
-    def _at_layer(self, projection: nn.Module, layer: nn.Module, args: Any) -> Any:
+    def _at_layer(self, number: int, projection: nn.Module, layer: nn.Module, args: Any) -> Any:
         del layer
-        if self._signal is None:
-            return None
         hidden, *rest = args
-        return hidden + projection(self._signal.to(next(projection.parameters()).dtype)).to(hidden), *rest
+        if self._told is not None:
+            return hidden + self._told[number].to(hidden), *rest
+        if self._signal is not None:
+            return hidden + _projected(projection, self._signal).to(hidden), *rest
+        return None
 
     def _at_attention(self, config: Any, attention: nn.Module, args: Any, kwargs: Any) -> Any:
         if self._place is None or not isinstance(self.method, AttentionMethod):
@@ -234,6 +281,23 @@ class Steering(nn.Module):
             scores, readable = reader.scores(attention, args, kwargs, config)
             bias = self.amplitude * self.method.bias(scores.float(), readable, *self._place)
         return args, {**kwargs, reader.mask: reader.add(bias.to(scores), kwargs.get(reader.mask))}
+
+
+def _in_tokens(progress: Tensor, target: Tensor, unit: Unit) -> tuple[Tensor, Tensor]:
+    """Return counts as what they come to in tokens, progress no larger than the target."""
+    progress, target = progress * unit.tokens, target * unit.tokens
+    return torch.minimum(progress, target), target
+
+
+def _projected(projection: nn.Module, signal: Tensor) -> Tensor:
+    told: Tensor = projection(signal.to(next(projection.parameters()).dtype))
+    return told
+
+
+def _alone() -> bool:
+    """Whether nothing is learnt now, and no other process holds a part of the weights."""
+    shared = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return not shared and not torch.is_grad_enabled()
 
 
 def _refuse_what_cannot_work(model: Any, family: Family, method: Method, conventions: str) -> None:
