@@ -21,10 +21,12 @@ from transformers.utils import logging
 from browser import open_browser
 from impatience import attach, toy
 from impatience.alignment import Evaluated, load
+from impatience.garbage import collect_rarely
 from made_up_reports import family
 
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("steady")
+collect_rarely()
 torch.set_num_threads(1)
 logging.set_verbosity_error()
 logging.disable_progress_bar()

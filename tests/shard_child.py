@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from accelerate import PartialState
-from accelerate.utils import DistributedType
-from torch.distributed.tensor import DTensor
-
-import impatience.training
 import train_child
-from impatience.trainer import LengthTrainer
+from impatience.garbage import collect_rarely
 
 
 def main() -> None:
-    make_arguments, train = impatience.training.training_arguments, LengthTrainer.train
+    collect_rarely()
+    import torch
+    from accelerate import PartialState
+    from accelerate.utils import DistributedType
+    from torch.distributed.tensor import DTensor
+
+    from impatience import training
+    from impatience.trainer import LengthTrainer
+
+    make_arguments, train = training.training_arguments, LengthTrainer.train
 
     def training_arguments(*args: Any) -> Any:
         arguments = make_arguments(*args)
@@ -33,7 +36,7 @@ def main() -> None:
         assert sum(weight.to_local().numel() for weight in weights) < 0.7 * sum(map(torch.numel, weights))
         return result
 
-    impatience.training.training_arguments = training_arguments
+    training.training_arguments = training_arguments
     LengthTrainer.train = train_sharded  # type: ignore[method-assign]
     train_child.main()
 

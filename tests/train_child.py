@@ -11,14 +11,17 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from impatience.recipes import load_recipe
-from impatience.trainer import LengthTrainer
-from impatience.training import train
+from impatience.garbage import collect_rarely
 
 
 def main() -> None:
+    collect_rarely()
+    import torch
+
+    from impatience import training
+    from impatience.recipes import load_recipe
+    from impatience.trainer import LengthTrainer
+
     parser = argparse.ArgumentParser()
     parser.add_argument("recipe")
     parser.add_argument("folder", type=Path)
@@ -40,11 +43,9 @@ def main() -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             super()._save_rng_state(output_dir)
 
-    import impatience.training
-
-    impatience.training.LengthTrainer = Mortal  # type: ignore[misc]
+    training.LengthTrainer = Mortal  # type: ignore[misc]
     recipe = load_recipe(wanted.recipe, dict(change.split("=", 1) for change in wanted.set))
-    train(recipe, wanted.folder, resume=wanted.resume)
+    training.train(recipe, wanted.folder, resume=wanted.resume)
 
 
 if __name__ == "__main__":

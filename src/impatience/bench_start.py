@@ -39,7 +39,8 @@ _SOURCE = (
 )
 _CHILD = """
 import json, sys, time
-from impatience.cli import collect_rarely
+import impatience.cli
+from impatience.garbage import collect_rarely
 collect_rarely()
 times = [time.time()]
 import torch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +10,7 @@ import typer
 
 from impatience import cli_bench, cli_compare, cli_data, cli_evaluate, cli_serve, cli_train, cli_write
 from impatience.errors import ImpatienceError
+from impatience.garbage import collect_rarely
 
 app = typer.Typer(
     help="Language models that write to length: ask for 40 words and get a text of 40 words that ends.",
@@ -32,11 +32,6 @@ def main() -> None:
     except ImpatienceError as error:
         typer.echo(f"impatience: {error}", err=True)
         raise SystemExit(2) from None
-
-
-def collect_rarely() -> None:
-    """Look for garbage after 50,000 new objects, not 700: imports make very many, and none of them is garbage."""
-    gc.set_threshold(50_000)
 
 
 def _version(shown: bool) -> None:
