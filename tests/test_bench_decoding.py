@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -75,13 +76,25 @@ def test_mixed_lengths_are_timed_in_three_ways_against_the_bound() -> None:
     saved = json.loads(json.dumps(report.to_dict()))
     assert saved["speed_up"]["median"] > 0
     text = shown(bench_batching.render(report))
-    assert "6 texts of 2 to 9 tokens, 2 at a time" in text
+    assert "6 texts of 2 to 9 tokens (even), 2 at a time" in text
     assert "no row idle" in text
+    assert f"{report.most:.2f} times" in text
+
+
+def test_lengths_are_drawn_evenly_or_by_doublings() -> None:
+    even, doublings = (
+        [draw(random.Random(seed), 10, 640) for seed in range(2000)] for draw in bench_batching.MIXES.values()
+    )
+    for drawn, middle in ((even, 325), (doublings, 80)):
+        assert (min(drawn) >= 10, max(drawn) <= 640) == (True, True)
+        assert 0.45 < sum(length < middle for length in drawn) / len(drawn) < 0.55
 
 
 def test_what_cannot_be_timed_is_refused() -> None:
     with pytest.raises(OptionError, match="multiple of the batch"):
         bench_batching.batching(Trial("minute"), 7, 2, (2, 9))
+    with pytest.raises(OptionError, match="Did you mean 'log'"):
+        bench_batching.batching(Trial("minute"), 6, 2, (2, 9), "logs")
     with pytest.raises(OptionError, match="numbers of at least 1"):
         bench_decoding.decoding(Trial("minute"), (3, 0), (1,))
     with pytest.raises(OptionError, match="flan-t5-small"):

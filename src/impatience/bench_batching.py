@@ -13,6 +13,7 @@ order changing from run to run.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -28,6 +29,13 @@ from impatience.bench_shapes import Spread, Trial, place, timed
 from impatience.decoding import Decoder, Order
 from impatience.errors import OptionError
 from impatience.model import LengthControlled
+from impatience.registry import nearest
+
+MIXES: dict[str, Callable[[random.Random, int, int], int]] = {
+    "even": lambda draw, low, high: draw.randint(low, high),
+    "log": lambda draw, low, high: round(math.exp(draw.uniform(math.log(low), math.log(high)))),
+}
+"""How lengths are drawn: each as likely as the next, or each doubling as likely as the next."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +49,10 @@ class BatchingReport:
         batch: Rows at a time.
         shortest: Fewest tokens of a text.
         longest: Most tokens of a text.
+        mix: How lengths are drawn, a name in ``MIXES``.
         prompt_tokens: Of each request.
         tokens: Written in each run.
+        arrival_steps: Of all batches in the order of arrival together, each as long as its longest text.
         arrival_seconds: Time of each run in the order of arrival, with ``generate``.
         same_loop_seconds: The same batches with our loop.
         ours_seconds: With rows filled again.
@@ -56,13 +66,20 @@ class BatchingReport:
     batch: int
     shortest: int
     longest: int
+    mix: str
     prompt_tokens: int
     tokens: int
+    arrival_steps: int
     arrival_seconds: tuple[float, ...]
     same_loop_seconds: tuple[float, ...]
     ours_seconds: tuple[float, ...]
     bound_seconds: tuple[float, ...]
     environment: dict[str, Any]
+
+    @property
+    def most(self) -> float:
+        """How many times as fast it could be if a step always took the same: the steps that idle rows wait, gone."""
+        return self.arrival_steps * self.batch / self.tokens
 
     @property
     def speed_up(self) -> Spread:
@@ -82,18 +99,21 @@ class BatchingReport:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values that JSON can hold."""
         spreads = {name: asdict(getattr(self, name)) for name in ("speed_up", "batching_alone", "share_of_bound")}
-        return asdict(self) | spreads
+        return asdict(self) | spreads | {"most": self.most}
 
 
-def batching(trial: Trial, requests: int, batch: int, lengths: tuple[int, int]) -> BatchingReport:
+def batching(trial: Trial, requests: int, batch: int, lengths: tuple[int, int], mix: str = "even") -> BatchingReport:
     """Time requests of mixed lengths in three ways.
 
     Args:
         trial: What is timed; its seed is that of the lengths too.
         requests: How many; a multiple of ``batch``.
         batch: Rows at a time.
-        lengths: The fewest and the most tokens of a text; all between are equally likely.
+        lengths: The fewest and the most tokens of a text.
+        mix: A name in ``MIXES``.
     """
+    if mix not in MIXES:
+        raise OptionError(f"mix={mix!r}: give one of {', '.join(MIXES)}.{nearest(mix, MIXES)}")
     if batch < 1 or requests < batch or requests % batch or not 1 <= lengths[0] <= lengths[1]:
         raise OptionError(
             f"requests={requests}, batch={batch}, lengths={lengths}: give a multiple of the batch for requests, and "
@@ -102,7 +122,7 @@ def batching(trial: Trial, requests: int, batch: int, lengths: tuple[int, int]) 
     _, model = trial.models()
     draw = random.Random(trial.seed)
     rows = trial.prompts(requests)
-    orders = [Order(row, length, length) for row in rows for length in [draw.randint(*lengths)]]
+    orders = [Order(row, length, length) for row in rows for length in [MIXES[mix](draw, *lengths)]]
     even = round(mean(order.budget for order in orders))
     decoder = Decoder(model)
     # One decoder keeps its recorded steps, so both ways of ours and the bound replay the same ones.
@@ -126,8 +146,10 @@ def batching(trial: Trial, requests: int, batch: int, lengths: tuple[int, int]) 
         requests,
         batch,
         *lengths,
+        mix,
         trial.prompt,
         tokens,
+        sum(max(order.budget for order in part) for part in _parts(orders, batch)),
         tuple(times["arrival"]),
         tuple(times["same_loop"]),
         tuple(times["ours"]),
@@ -154,9 +176,10 @@ def _parts(orders: Sequence[Order], size: int) -> list[Sequence[Order]]:
 def render(report: BatchingReport) -> Table:
     """Return the report as a table for the terminal."""
     table = Table(
-        title=f"{report.requests} texts of {report.shortest} to {report.longest} tokens, {report.batch} at a time: "
-        f"{report.method} on {report.shape}",
-        caption=f"medians of {len(report.ours_seconds)} runs, quartiles in brackets; {place(report.environment)}",
+        title=f"{report.requests} texts of {report.shortest} to {report.longest} tokens ({report.mix}), "
+        f"{report.batch} at a time: {report.method} on {report.shape}",
+        caption=f"medians of {len(report.ours_seconds)} runs, quartiles in brackets; as they arrive, batches take "
+        f"{report.most:.2f} times the steps that full rows would; {place(report.environment)}",
     )
     for heading in ("", "seconds", "tokens/s", "ours is faster ×"):
         table.add_column(heading, justify="right" if heading else "left")

@@ -74,6 +74,9 @@ def batching(
     requests: Annotated[int, typer.Option(help="Texts to write.")] = 512,
     batch: Annotated[int, typer.Option(help="Texts written at a time.")] = 64,
     lengths: Annotated[str, typer.Option(help="Fewest and most tokens of a text.")] = "10,500",
+    mix: Annotated[
+        str, typer.Option(help="'even': each length as likely as the next; 'log': each doubling as likely.")
+    ] = "even",
     prompt: _Prompt = 64,
     repeats: Annotated[int, typer.Option(help="Runs of each way.")] = 2,
     device: _Device = None,
@@ -88,7 +91,7 @@ def batching(
     if len(ends) != 2:
         raise OptionError(f"--lengths {lengths}: give two numbers, e.g. 10,500.")
     trial = Trial(shape, method, prompt, repeats, seed, device)
-    report = bench_batching.batching(trial, requests, batch, (ends[0], ends[1]))
+    report = bench_batching.batching(trial, requests, batch, (ends[0], ends[1]), mix)
     _show(bench_batching.render(report), report.to_dict(), out)
 
 
