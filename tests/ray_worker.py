@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -13,8 +14,13 @@ from typing import Any
 from impatience.errors import ModelFilesError
 
 
-def doubling() -> Callable[[int], tuple[int, int]]:
-    """Double a number, and say in which process."""
+def doubling(present: Path, workers: int) -> Callable[[int], tuple[int, int]]:
+    """Double a number, and say in which process; nobody begins before all are there."""
+    (present / str(os.getpid())).touch()
+    deadline = time.monotonic() + 60
+    while len(list(present.iterdir())) < workers:
+        assert time.monotonic() < deadline, "some got nothing to do"
+        time.sleep(0.01)
     return lambda number: (2 * number, os.getpid())
 
 
