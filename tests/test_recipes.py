@@ -378,8 +378,8 @@ def test_the_document_can_be_followed(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("IMPATIENCE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "100")
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    model, tokenizer = stand_in("smollm2-135m-instruct")
-    for part in (model, tokenizer):
+    tokenizer = byte_level_tokenizer()
+    for part in (tiny_model("llama", vocab_size=len(tokenizer), max_position_embeddings=8192), tokenizer):
         part.save_pretrained(cache_folder(PACKAGED["smollm2-135m-instruct"]))
     commands = 0
     for language, file, content in FENCE.findall(DOCUMENT.read_text(encoding="utf-8")):
