@@ -14,14 +14,19 @@ from typing import Any
 from impatience.errors import ModelFilesError
 
 
-def doubling(present: Path, workers: int) -> Callable[[int], tuple[int, int]]:
-    """Double a number, and say in which process; nobody begins before all are there."""
+def doubling() -> Callable[[int], tuple[int, int]]:
+    """Double a number, and say in which process."""
+    return lambda number: (2 * number, os.getpid())
+
+
+def doubling_together(present: Path, workers: int) -> Callable[[int], tuple[int, int]]:
+    """Do the same, but begin only when that many are there."""
     (present / str(os.getpid())).touch()
     deadline = time.monotonic() + 60
     while len(list(present.iterdir())) < workers:
         assert time.monotonic() < deadline, "some got nothing to do"
         time.sleep(0.01)
-    return lambda number: (2 * number, os.getpid())
+    return doubling()
 
 
 def without_model() -> Callable[[Any], Any]:

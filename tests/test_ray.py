@@ -79,7 +79,7 @@ def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
 
 @pytest.mark.usefixtures("cluster")
 def test_work_is_done_on_both_nodes(tmp_path: Path) -> None:
-    there = partial(ray_worker.doubling, tmp_path, 2)
+    there = partial(ray_worker.doubling_together, tmp_path, 2)
     found = dict(Ray(2).run(Job(lambda number: (0, 0), there), range(40)))
     assert {number: double for number, (double, _) in found.items()} == {number: 2 * number for number in range(40)}
     assert len({process for _, process in found.values()} - {os.getpid()}) == 2
