@@ -223,7 +223,7 @@ def test_plots_and_benches_write_files(tmp_path: Path, monkeypatch: pytest.Monke
         *("bench", "overhead", "--shape", "tiny", "--targets", "4", "--repeats", "2", "--out", str(out)),
         monkeypatch=monkeypatch,
     )
-    assert json.loads(out.read_text())["method"] == "pre"
+    assert json.loads(out.read_text())["method"] == "glide"
 
 
 # Training and data

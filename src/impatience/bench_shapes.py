@@ -73,7 +73,7 @@ class Trial:
     """
 
     shape: str = "smollm2"
-    method: str = "pre"
+    method: str = "glide"
     prompt: int = 64
     repeats: int = 5
     seed: int = 0

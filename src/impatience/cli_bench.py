@@ -25,7 +25,7 @@ _Out = Annotated[Path | None, typer.Option(help="Also write the report as JSON t
 @app.command()
 def overhead(
     shape: _Shape = "smollm2",
-    method: _Method = "pre",
+    method: _Method = "glide",
     targets: Annotated[str, typer.Option(help="Target lengths in tokens, separated by commas.")] = "64,256,1024",
     batch: Annotated[int, typer.Option(help="Rows written at once.")] = 1,
     prompt: _Prompt = 16,
@@ -46,7 +46,7 @@ def overhead(
 @app.command()
 def decode(
     shape: _Shape = "smollm2",
-    method: _Method = "pre",
+    method: _Method = "glide",
     targets: Annotated[str, typer.Option(help="Lengths in tokens, separated by commas.")] = "100,1000",
     batches: Annotated[str, typer.Option(help="Rows written at once, separated by commas.")] = "1,64",
     against: Annotated[int, typer.Option(help="The longest target that generate is timed at too.")] = 100,
@@ -70,7 +70,7 @@ def decode(
 @app.command()
 def batching(
     shape: _Shape = "smollm2",
-    method: _Method = "pre",
+    method: _Method = "glide",
     requests: Annotated[int, typer.Option(help="Texts to write.")] = 512,
     batch: Annotated[int, typer.Option(help="Texts written at a time.")] = 64,
     lengths: Annotated[str, typer.Option(help="Fewest and most tokens of a text.")] = "10,500",
