@@ -111,7 +111,7 @@ def test_weights_are_shared_and_the_plain_side_has_no_hook() -> None:
     for mine, its in zip(base.parameters(), plain.parameters(), strict=True):
         assert mine is its
     assert base.model.layers[0]._forward_pre_hooks
-    assert not plain.model._forward_pre_hooks
+    assert not any(module._forward_pre_hooks for module in plain.modules())
 
 
 def test_weights_are_those_of_smollm2() -> None:

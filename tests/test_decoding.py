@@ -13,6 +13,7 @@ from impatience.decoding import Decoder, Order, unsupported
 from impatience.generation import step_budget
 from impatience.landing import Landing
 from impatience.lengths import Target, Unit, Vocabulary
+from impatience.steering import Message
 from impatience.stepping import Manner, Size, Stepper
 from impatience.tally import Tally
 from toys import CORPUS, EOS, TOKENIZERS, tiny_model
@@ -245,7 +246,7 @@ def test_a_failure_leaves_the_model_as_it_was(kind: str) -> None:
     handle.remove()
     assert seen == [None], "another thread may ask in between"
     assert model.config._attn_implementation == "sdpa"
-    assert model.steering._signal is None
+    assert model.steering.message == Message()
     assert len(table._forward_hooks) == 0
     assert alone(model, orders[0], manner) == expected
     assert decoder.write(orders, manner, 3) == first

@@ -30,6 +30,16 @@ def test_the_page_of_results_is_what_the_reports_say() -> None:
     assert module("tables").page() == (STUDY.parent / "docs" / "results.md").read_text(encoding="utf-8")
 
 
+def test_the_tables_of_benches_are_what_the_reports_say() -> None:
+    performance = module("performance")
+    used = []
+    for page in performance.PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert performance.renewed(page) == text
+        used += [found[1] for found in performance.PLACE.findall(text)]
+    assert sorted(used) == sorted(f"results/{file.name}" for file in (STUDY.parent / "results").glob("bench-*.json"))
+
+
 @pytest.mark.parametrize("file", sorted(STUDY.glob("*.yaml")), ids=lambda file: str(file.stem))
 def test_every_run_of_a_list_has_a_recipe_and_tasks_that_are_accepted(file: Path) -> None:
     content = yaml.safe_load(file.read_text(encoding="utf-8"))

@@ -220,16 +220,17 @@ class LengthControlled(nn.Module):
     @contextmanager
     def _following(self, course: Course, inner: Any) -> Iterator[None]:
         """For the length of one ``generate`` call, steer before each step, from all ids written so far."""
-        prepare = inner.prepare_inputs_for_generation
+        prepare, steering = inner.prepare_inputs_for_generation, self.steering
         column_name = "decoder_input_ids" if self.family.encoder_decoder else "input_ids"
+        alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())  # with all its weights
 
         @functools.wraps(prepare)
         def prepare_and_steer(input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
             inputs = prepare(input_ids, *args, **kwargs)
             columns = inputs[column_name].shape[1]
-            self.steering.steer(course, input_ids, columns)
-            if self.steering.conventions == "authors" and columns == input_ids.shape[1]:
-                self.steering.stop()
+            steering.steer(course, input_ids, columns, writing=alone)
+            if steering.conventions == "authors" and columns == input_ids.shape[1]:
+                steering.stop()
             return inputs
 
         inner.prepare_inputs_for_generation = prepare_and_steer
@@ -237,7 +238,7 @@ class LengthControlled(nn.Module):
             yield
         finally:
             del inner.prepare_inputs_for_generation
-            self.steering.stop()
+            steering.stop()
 
     def save_pretrained(self, folder: Any, **kwargs: Any) -> None:
         """Write the model to a folder that ``from_pretrained`` reads; safetensors and JSON only."""

@@ -58,22 +58,38 @@ class Ahead:
 
     Attributes:
         first: (B, 1) count that the first of them is for; the others follow one by one.
-        target: (B, 1) count that they go for.
-        told: (L, B, S, D) what L layers are told at S counts.
+        told: (B, S, L, D) what L layers are told at S counts.
+        rows: (B, 1) numbers of the rows.
     """
 
     first: Tensor
-    target: Tensor
     told: Tensor
+    rows: Tensor
 
-    def at(self, progress: Tensor, target: Tensor) -> Tensor | None:
-        """Return what the layers are told at (B, 1) counts, (L, B, 1, D), or None where that is not known."""
-        if progress.shape != self.first.shape:
+    def at(self, progress: Tensor) -> Tensor | None:
+        """Return what the layers are told at (B, 1) counts, (B, 1, L, D), or None where that is not known."""
+        places = (progress - self.first).long()
+        known = range(self.told.shape[1])
+        if not all(place in known for (place,) in places.tolist()):
             return None
-        place = (progress - self.first).long()
-        known = (place >= 0) & (place < self.told.shape[2]) & (target == self.target)
-        rows = torch.arange(len(place), device=place.device)
-        return self.told[:, rows[:, None], place] if bool(known.all()) else None
+        return self.told[self.rows, places]
+
+
+@dataclass
+class Message:
+    """What the hooks find.
+
+    Attributes:
+        signal: (B, T, D) what the input or the layers are told.
+        layers: What each layer is told, where that is known already.
+        place: Progress and target, for a method that works in attention.
+        ahead: From where the layers' next ones come.
+    """
+
+    signal: Tensor | None = None
+    layers: tuple[Tensor, ...] = ()
+    place: tuple[Tensor, Tensor] | None = None
+    ahead: Ahead | None = None
 
 
 class Steering(nn.Module):
@@ -104,10 +120,7 @@ class Steering(nn.Module):
         method.check(self.width)
         self.amplitude = method.amplitude(family.embedding_rms(model)) if amplitude is None else amplitude
         self.projections = nn.ModuleDict()
-        self._signal: Tensor | None = None
-        self._place: tuple[Tensor, Tensor] | None = None
-        self._ahead: Ahead | None = None
-        self._told: Tensor | None = None
+        self.message = Message()
         self._handles = list(self._hooks(model))
 
     def _hooks(self, model: Any) -> Iterator[Any]:
@@ -157,7 +170,7 @@ class Steering(nn.Module):
     @property
     def asked_again(self) -> bool:
         """Whether gradient checkpointing would run our hooks once more, in the backward pass."""
-        return self.training and (bool(self.projections) or self._place is not None)
+        return self.training and (bool(self.projections) or self.message.place is not None)
 
     def detach(self) -> None:
         """Take every hook off the model."""
@@ -203,9 +216,18 @@ class Steering(nn.Module):
             counted &= ~self.vocabulary.special(device)[labels.clamp(min=0)]
         return Course(counted.sum(1).clamp(min=1), Unit.TOKENS, start)
 
-    def steer(self, course: Course, ids: Tensor, columns: int, *, noisy: bool = False) -> None:
-        """Leave the signal for the last columns of (B, T) ids where the hooks find it."""
-        ahead = self._ahead
+    def steer(self, course: Course, ids: Tensor, columns: int, *, noisy: bool = False, writing: bool = False) -> None:
+        """Leave the signal for the last columns of (B, T) ids where the hooks find it.
+
+        Args:
+            course: Where the rows are going.
+            ids: (B, T) all that they hold so far.
+            columns: How many of them, the last ones, the decoder reads now.
+            noisy: Whether progress is blurred, as in training.
+            writing: Whether the last column is written, or the prompt's last, and the next call is for the next step
+                of the same rows, unless ``stop`` comes before it.
+        """
+        ahead = self.message.ahead
         self.stop()
         if self.amplitude == 0 or not self.attached:
             return
@@ -217,17 +239,18 @@ class Steering(nn.Module):
             progress, target = column.float().expand(ids.shape), (target - 1).clamp(min=1)
         else:
             progress = self.vocabulary.progress(ids, column >= course.start[:, None], course.unit)
-        progress, told = progress[:, -columns:], (column[-columns:] >= course.start[:, None] - 1)[..., None]
-        if columns == 1 and len(ids) < _AHEAD and self.projections and not noisy and _alone():
-            known = None if ahead is None else ahead.at(progress, target)
+        progress = progress[:, -columns:]
+        if writing and columns == 1 and ids.shape[0] < _AHEAD and self.projections:
+            known = None if ahead is None else ahead.at(progress)
             if known is None:
                 ahead = self._look_ahead(progress, target, course.unit)
-                known = ahead.told[:, :, :1]
-            self._ahead, self._told = ahead, known * told
+                known = ahead.told[:, :1]
+            self.message.ahead, self.message.layers = ahead, known.unbind(2)
             return
         progress, target = _in_tokens(progress, target, course.unit)
         if noisy:
             progress = self.method.noisy(progress, target, self.width)
+        told = (column[-columns:] >= course.start[:, None] - 1)[..., None]
         self._leave(progress, target, told * self.amplitude)
 
     def _look_ahead(self, progress: Tensor, target: Tensor, unit: Unit) -> Ahead:
@@ -236,7 +259,7 @@ class Steering(nn.Module):
         counts = progress + torch.arange(_AHEAD // len(progress), device=progress.device)
         signal = self.method.embedding(*_in_tokens(counts, target, unit), self.width) * self.amplitude
         told = [_projected(projection, signal) for projection in self.projections.values()]
-        return Ahead(progress, target, torch.stack(told))
+        return Ahead(progress, torch.stack(told, 2), torch.arange(len(progress), device=progress.device)[:, None])
 
     def point(self, progress: Tensor, target: Tensor, unit: Unit) -> None:
         """Leave the signal for one step of rows whose (B, 1) progress is counted already; waits for nothing."""
@@ -247,39 +270,40 @@ class Steering(nn.Module):
 
     def _leave(self, progress: Tensor, target: Tensor, amplitude: Tensor | float) -> None:
         if isinstance(self.method, EmbeddingMethod):
-            self._signal = self.method.embedding(progress, target, self.width) * amplitude
+            self.message.signal = self.method.embedding(progress, target, self.width) * amplitude
         else:
-            self._place = progress, target
+            self.message.place = progress, target
 
     def stop(self) -> None:
         """Let the next forward pass go unsteered."""
-        self._signal = self._place = self._ahead = self._told = None
+        message = self.message
+        message.signal, message.layers, message.place, message.ahead = None, (), None, None
 
     def _at_input(self, scale: float, decoder: Any, args: Any, kwargs: Any) -> Any:
-        if self._signal is None:
+        if self.message.signal is None:
             return None
         ids = args[0] if args else kwargs.get("input_ids")
         embeds = kwargs.get("inputs_embeds")
         embeds = decoder.get_input_embeddings()(ids) if embeds is None else embeds
-        kwargs = {**kwargs, "inputs_embeds": embeds + (self._signal / scale).to(embeds)}
+        kwargs = {**kwargs, "inputs_embeds": embeds + (self.message.signal / scale).to(embeds)}
         return ((None, *args[1:]), kwargs) if args else (args, {**kwargs, "input_ids": None})
 
     def _at_layer(self, number: int, projection: nn.Module, layer: nn.Module, args: Any) -> Any:
         del layer
         hidden, *rest = args
-        if self._told is not None:
-            return hidden + self._told[number].to(hidden), *rest
-        if self._signal is not None:
-            return hidden + _projected(projection, self._signal).to(hidden), *rest
+        if self.message.layers:
+            return hidden + self.message.layers[number].to(hidden), *rest
+        if self.message.signal is not None:
+            return hidden + _projected(projection, self.message.signal).to(hidden), *rest
         return None
 
     def _at_attention(self, config: Any, attention: nn.Module, args: Any, kwargs: Any) -> Any:
-        if self._place is None or not isinstance(self.method, AttentionMethod):
+        if self.message.place is None or not isinstance(self.method, AttentionMethod):
             return None
         reader = self.family.reader
         with torch.no_grad():
             scores, readable = reader.scores(attention, args, kwargs, config)
-            bias = self.amplitude * self.method.bias(scores.float(), readable, *self._place)
+            bias = self.amplitude * self.method.bias(scores.float(), readable, *self.message.place)
         return args, {**kwargs, reader.mask: reader.add(bias.to(scores), kwargs.get(reader.mask))}
 
 
@@ -292,12 +316,6 @@ def _in_tokens(progress: Tensor, target: Tensor, unit: Unit) -> tuple[Tensor, Te
 def _projected(projection: nn.Module, signal: Tensor) -> Tensor:
     told: Tensor = projection(signal.to(next(projection.parameters()).dtype))
     return told
-
-
-def _alone() -> bool:
-    """Whether nothing is learnt now, and no other process holds a part of the weights."""
-    shared = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return not shared and not torch.is_grad_enabled()
 
 
 def _refuse_what_cannot_work(model: Any, family: Family, method: Method, conventions: str) -> None:
