@@ -5,10 +5,10 @@
 From every source the model writes greedily for some lengths that lie close together. Two of these texts that differ in
 length make two pairs: asked for what the one has, that one is right and the other wrong, and the other way round. So
 nothing is learnt about which text or which length is better, only which text is right for which length. In a share of
-the pairs (``--cut``) the wrong text is instead a longer one that was cut to the length asked for, so that it is not
-learnt either to stop inside a sentence. The adapters are trained to widen the odds between the two from what they were
-(direct preference optimisation, ``--beta``), and to go on predicting the right one (``--keep``). OUT/model is what
-``study/ship.py`` takes.
+those that have a longer one beside them (``--cut``) the wrong text is that one, cut to the length asked for, so that
+it is not learnt either to stop inside a sentence. The adapters are trained to widen the odds between the two from what
+they were (direct preference optimisation, ``--beta``), and to go on predicting the right one (``--keep``). OUT/model is
+what ``study/ship.py`` takes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from impatience import training
 from impatience.batching import ROWS
 from impatience.data import load
 from impatience.evaluation import load_subject
-from impatience.lengths import Unit, ends_sentence
+from impatience.lengths import Unit, decode, ends_sentence
 from impatience.metrics.ending import repeats
 from impatience.protocols import Request
 from impatience.recipes import load_recipe
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16, help="pairs of a step")
     parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--beta", type=float, default=0.1)
-    parser.add_argument("--cut", type=float, default=0.25, help="share of pairs whose wrong text has the length, cut")
+    parser.add_argument("--cut", type=float, default=0.0, help="share of pairs whose wrong text is a longer one, cut")
     parser.add_argument("--keep", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=0)
     wanted = parser.parse_args()
@@ -89,7 +89,8 @@ def pairs(wanted: argparse.Namespace) -> Iterator[Pair]:
             if others := sorted(texts.keys() - {length}):
                 wrong = texts[chance.choice(others)]
                 if others[-1] > length and chance.random() < wanted.cut:
-                    wrong = _cut(pen, texts[others[-1]], length)
+                    cut = _cut(pen, texts[others[-1]], length)
+                    wrong = wrong if ends_sentence(decode(pen.tokenizer, cut)) else cut
                 made += 1
                 yield {"prompt": sources[number], "target": length, "right": right, "wrong": wrong}
     print(f"{made} pairs from {len(chosen)} sources, {time.perf_counter() - began:.0f} s", flush=True)

@@ -3,7 +3,8 @@
     python study/profile_steps.py [--shape smollm2] [--rows 1,64] [--tokens 100] [--device cuda] [--out FILE]
 
 Texts are written once to record the steps, then once against the clock, then once under torch's profiler, which lists
-kernels on a GPU and operations on a processor. What the clock says beyond the sum of them is time in which nothing ran.
+kernels on a GPU and operations on a processor. Reading the prompts is part of all of it, shared out over the steps.
+What the clock says beyond the sum is time in which nothing ran.
 """
 
 from __future__ import annotations
@@ -75,13 +76,13 @@ def profiled(trial: Trial, rows: int, tokens: int) -> Profile:
     return Profile(rows, tokens, 1e3 * seconds / tokens, tuple(kind for kind in dearest if kind.milliseconds > 0))
 
 
-def shown(one: Profile, most: int = 12) -> str:
+def shown(one: Profile) -> str:
     """Return a profile as a table, its first lines."""
     head = (
         f"{one.rows} rows, {one.tokens} tokens: {one.milliseconds:.3f} ms a step, of them {one.busy:.3f} in "
         f"{one.calls:.0f} calls"
     )
-    lines = [f"| {kind.milliseconds:.3f} | {kind.calls:.1f} | `{kind.name[:70]}` |" for kind in one.kinds[:most]]
+    lines = [f"| {kind.milliseconds:.3f} | {kind.calls:.1f} | `{kind.name[:70]}` |" for kind in one.kinds[:12]]
     return "\n".join([head, "", "| ms a step | calls a step | what |", "|---:|---:|---|", *lines, ""])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from impatience import LengthControlled, attach, steering
+from impatience import LengthControlled, attach
 from impatience.families import FAMILIES, Family
 from impatience.methods import METHODS, AttentionMethod, EmbeddingMethod
 from toys import BOS, byte_level_tokenizer, tiny_model
@@ -274,6 +274,7 @@ def test_layer_projections_start_silent_then_steer_and_are_saved(
     labels = {"labels": source["input_ids"]}
     plain = base(**source, **labels).logits
     model = attach(base, method, layers="all", rank=rank)
+    assert model.steering._at_layer(0, "0", torch.nn.Identity(), ()) is None, "all by keyword, and nothing to tell"
     assert torch.equal(model(**source, **labels).logits, plain)
     wake(model)
     assert not torch.allclose(model(**source, **labels).logits, plain, atol=1e-3)
@@ -289,7 +290,9 @@ def test_layer_projections_start_silent_then_steer_and_are_saved(
     [
         (1, 3, {"target_tokens": 30}),
         (1, 3, {"target_words": 12}),
+        (1, 20, {"target_characters": 90}),
         (2, 39, {"target_characters": [60, 20]}),
+        (2, 5, {"target_tokens": [25, 40], "prompt_lengths": [2, 3]}),
         (2, 3, {"target_sentences": [3, 2]}),
         (2, 10, {"target_tokens": [25, 40], "num_beams": 3}),
     ],
@@ -305,7 +308,7 @@ def test_layers_are_told_the_same_whether_it_is_worked_out_ahead_or_not(
     endless = {"eos_token_id": len(tokenizer), "max_new_tokens": 40, "do_sample": False}
     ahead = model.generate(torch.tensor([[5, 6, 7, 8], [9, 8, 7, 6]][:rows]), **endless, **asked)
     few = len(calls)
-    monkeypatch.setattr(steering, "_AHEAD", 0)
+    monkeypatch.setattr("impatience.ahead.SIGNALS", 0)
     at_each_step = model.generate(torch.tensor([[5, 6, 7, 8], [9, 8, 7, 6]][:rows]), **endless, **asked)
     assert torch.equal(ahead, at_each_step)
     assert len(calls) - few == 40 * len(model.steering.projections)
@@ -332,7 +335,7 @@ def test_layer_projections_learn_also_under_checkpointing(method: str, kind: str
 @one_pair_a_family
 def test_bfloat16_runs_and_keeps_its_type(method: str, kind: str) -> None:
     source = batch()
-    model = attach(tiny_model(kind).to(torch.bfloat16), method)
+    model = wake(attach(tiny_model(kind).to(torch.bfloat16), method))
     logits = model(**source, labels=source["input_ids"]).logits
     assert logits.dtype == torch.bfloat16
     assert logits.isfinite().all()
@@ -348,7 +351,7 @@ COMPILED = [(method, kind) for method, kind in ONE_PAIR_A_FAMILY if method == "p
 def test_a_compiled_decoder_says_the_same(method: str, kind: str) -> None:
     source = batch()
     base = tiny_model(kind)
-    model = attach(base, method)
+    model = wake(attach(base, method))
     plain = model(**source, labels=source["input_ids"]).logits
     sequences, steps = stepwise(model, source)
     family_of(kind).decoder_of(base).compile(backend="eager")

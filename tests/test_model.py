@@ -142,6 +142,11 @@ def test_the_callers_own_limits_and_config_are_kept() -> None:
     assert out.shape[1] <= 7
 
 
+def test_a_prompt_cannot_be_read_in_chunks() -> None:
+    with pytest.raises(OptionError, match="prefill_chunk_size=2"):
+        attach(tiny_model("llama"), "pre").generate(torch.tensor([[5, 6, 7]]), target_tokens=3, prefill_chunk_size=2)
+
+
 def test_several_eos_ids_end_a_text() -> None:
     base = tiny_model("llama")
     base.generation_config.eos_token_id = [1, 40]

@@ -78,7 +78,7 @@ class BatchingReport:
 
     @property
     def most(self) -> float:
-        """How many times as fast it could be if a step always took the same: the steps that idle rows wait, gone."""
+        """Steps in the order of arrival over steps if no row were ever idle."""
         return self.arrival_steps * self.batch / self.tokens
 
     @property

@@ -24,7 +24,7 @@ from typing import Any
 from rich.table import Table
 
 from impatience.batch import Defaults, write
-from impatience.bench_shapes import Spread
+from impatience.bench_shapes import Spread, place
 from impatience.engines import Engine, Job
 from impatience.engines.base import R, W
 from impatience.engines.ray import Ray, cluster
@@ -146,7 +146,7 @@ def render(report: ScalingReport) -> Table:
     table = Table(
         title=f"{report.model}: {report.rows} texts of {', '.join(map(str, report.targets))} tokens",
         caption=f"median of {len(report.one_seconds)} pairs, smallest and largest in brackets; "
-        f"{report.environment['gpu'] or report.environment['cpu']}",
+        f"{place(report.environment)}",
     )
     for heading in ("workers", "seconds", "CPU seconds of the busiest", "texts/s"):
         table.add_column(heading, justify="right")

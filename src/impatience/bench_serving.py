@@ -21,6 +21,7 @@ from typing import Any
 
 from rich.table import Table
 
+from impatience.bench_shapes import place
 from impatience.provenance import environment
 from impatience.server import Limits, Server, create_app, listen
 from impatience.writer import Writer
@@ -107,11 +108,10 @@ def serving(
 
 def render(report: ServingReport) -> Table:
     """Return the report as a table for the terminal."""
-    where = report.environment["gpu"] or f"{report.environment['cpu']}, {report.environment['threads']} threads"
     table = Table(
         title=f"{report.model}: {report.requests} requests, {report.clients} at once, "
         f"{', '.join(map(str, report.targets))} tokens",
-        caption=f"median of {len(report.alone_seconds)} pairs; {where}",
+        caption=f"median of {len(report.alone_seconds)} pairs; {place(report.environment)}",
     )
     for heading in ("", "seconds", "CPU seconds", "requests/s", "tokens/s"):
         table.add_column(heading, justify="right" if heading else "left")

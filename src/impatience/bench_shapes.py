@@ -190,5 +190,6 @@ def copy_bandwidth(device: torch.device, repeats: int = 5) -> float:
 
 def place(about: dict[str, Any]) -> str:
     """Say where something was measured, for the line under a table, from a report's ``environment``."""
-    where = about["gpu"] if about["device"] == "cuda" else f"{about['cpu']}, {about['threads']} threads"
+    threads = "1 thread" if about["threads"] == 1 else f"{about['threads']} threads"
+    where = about["gpu"] if about.get("device") != "cpu" and about["gpu"] else f"{about['cpu']}, {threads}"
     return f"{where}; torch {about['torch']}, transformers {about['transformers']}"

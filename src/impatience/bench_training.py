@@ -21,7 +21,7 @@ import transformers
 from rich.table import Table
 
 from impatience import provenance
-from impatience.bench_shapes import SHAPES, shape_config
+from impatience.bench_shapes import SHAPES, place, shape_config
 from impatience.data import Encoder, collate, load
 from impatience.model import LengthControlled, attach
 from impatience.recipes import Recipe, build
@@ -189,10 +189,9 @@ def _side(model: LengthControlled, speeds: list[float], times: list[float], loss
 
 def render(report: TrainingReport) -> Table:
     """Return the report as a table for the terminal."""
-    where = report.environment["gpu"] or report.environment["cpu"]
     table = Table(
         title=f"training {report.shape}, batch {report.batch}, {report.steps} steps over {report.rows} rows",
-        caption=f"{where}; torch {report.environment['torch']}, transformers {report.environment['transformers']}",
+        caption=place(report.environment),
     )
     for heading in ("", "tokens/s", "ms/step", "share of peak", "loss"):
         table.add_column(heading, justify="right")

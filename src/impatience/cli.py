@@ -10,7 +10,6 @@ import typer
 
 from impatience import cli_bench, cli_compare, cli_data, cli_evaluate, cli_serve, cli_train, cli_write
 from impatience.errors import ImpatienceError
-from impatience.garbage import collect_rarely
 
 app = typer.Typer(
     help="Language models that write to length: ask for 40 words and get a text of 40 words that ends.",
@@ -26,7 +25,6 @@ app.add_typer(plot, name="plot")
 
 def main() -> None:
     """Run the command line; our own errors become one message and exit code 2."""
-    collect_rarely()
     try:
         app(prog_name="impatience")
     except ImpatienceError as error:

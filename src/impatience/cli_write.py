@@ -15,6 +15,7 @@ import typer
 from impatience.cli_engine import Engine, Workers
 from impatience.engines import choose
 from impatience.errors import ImpatienceError, OptionError, SourceError
+from impatience.garbage import collect_rarely
 
 if TYPE_CHECKING:
     from impatience.asks import Ask, Result
@@ -73,6 +74,7 @@ def write(
     """
     lengths = _lengths(words, chars, sentences, tokens, ratio)
     landing = _landing(natural, exact, at_most)
+    collect_rarely()
     from impatience.aiming import check_tries
 
     check_tries(tries)

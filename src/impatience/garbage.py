@@ -1,4 +1,4 @@
-"""How often Python looks for garbage in a process of ours."""
+"""How often Python looks for garbage in a process that ends soon."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import gc
 
 
 def collect_rarely() -> None:
-    """Look after 50,000 new objects, not 700: imports make very many, and none of them is garbage."""
+    """Look only after 50,000 new objects: imports make very many, none of them garbage, and are looked through anew."""
     gc.set_threshold(50_000)

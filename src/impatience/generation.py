@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from impatience.endings import LengthReport, Settlement
-from impatience.errors import TargetError, TokenizerError
+from impatience.errors import OptionError, TargetError, TokenizerError
 from impatience.landing import Lander, Landing
 from impatience.lengths import Target, Unit, Vocabulary
 from impatience.repetition import NoLoops
@@ -140,6 +140,11 @@ class Call:
         # The model's own wishes are set aside; what the caller passes stays. (None would be filled from them again.)
         config.min_length, config.min_new_tokens = 0, None if defaults.min_new_tokens is None else 0
         kwargs = config.update(**kwargs)
+        if config.prefill_chunk_size is not None:
+            raise OptionError(
+                f"prefill_chunk_size={config.prefill_chunk_size}: a prompt is read at once here, since progress is "
+                f"counted from its end. Leave it out."
+            )
         if not bounded:
             forced = int(config.forced_bos_token_id is not None)
             # Each row is held to its own budget: what it says does not depend on what it is written with.

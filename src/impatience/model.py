@@ -222,13 +222,14 @@ class LengthControlled(nn.Module):
         """For the length of one ``generate`` call, steer before each step, from all ids written so far."""
         prepare, steering = inner.prepare_inputs_for_generation, self.steering
         column_name = "decoder_input_ids" if self.family.encoder_decoder else "input_ids"
-        alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())  # with all its weights
+        # Sharded weights are whole only while the model reads; then nothing can be worked out ahead.
+        whole = not (torch.distributed.is_available() and torch.distributed.is_initialized())
 
         @functools.wraps(prepare)
         def prepare_and_steer(input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
             inputs = prepare(input_ids, *args, **kwargs)
             columns = inputs[column_name].shape[1]
-            steering.steer(course, input_ids, columns, writing=alone)
+            steering.steer(course, input_ids, columns, writing=whole)
             if steering.conventions == "authors" and columns == input_ids.shape[1]:
                 steering.stop()
             return inputs

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from impatience.ahead import Ahead, coming, mapped
 from impatience.errors import OptionError, SourceError, TargetError, UnsupportedModelError
 from impatience.families import Family
 from impatience.lengths import Target, Unit, Vocabulary
@@ -48,43 +49,9 @@ class Course:
         return Course(target, self.unit, start)
 
 
-_AHEAD = 32
-"""Signals that layers project at once while a text is written: their weights are then read once for all of these."""
-
-
-@dataclass(frozen=True)
-class Ahead:
-    """What layers are told at the next counts of each row, worked out before it is needed.
-
-    Attributes:
-        first: (B, 1) count that the first of them is for; the others follow one by one.
-        told: (B, S, L, D) what L layers are told at S counts.
-        rows: (B, 1) numbers of the rows.
-    """
-
-    first: Tensor
-    told: Tensor
-    rows: Tensor
-
-    def at(self, progress: Tensor) -> Tensor | None:
-        """Return what the layers are told at (B, 1) counts, (B, 1, L, D), or None where that is not known."""
-        places = (progress - self.first).long()
-        known = range(self.told.shape[1])
-        if not all(place in known for (place,) in places.tolist()):
-            return None
-        return self.told[self.rows, places]
-
-
 @dataclass
 class Message:
-    """What the hooks find.
-
-    Attributes:
-        signal: (B, T, D) what the input or the layers are told.
-        layers: What each layer is told, where that is known already.
-        place: Progress and target, for a method that works in attention.
-        ahead: From where the layers' next ones come.
-    """
+    """What the hooks find: a signal (B, T, D), or what each layer is told (B, 1, D), or progress and target."""
 
     signal: Tensor | None = None
     layers: tuple[Tensor, ...] = ()
@@ -137,9 +104,9 @@ class Steering(nn.Module):
             for number, index in enumerate(chosen):
                 if index >= len(layers):
                     raise OptionError(f"layers has {index}, but this decoder's layers are 0 to {len(layers) - 1}.")
-                projection = self._projection(model.device)
-                self.projections[str(index)] = projection
-                yield layers[index].register_forward_pre_hook(functools.partial(self._at_layer, number, projection))
+                self.projections[str(index)] = self._projection(model.device)
+                hook = functools.partial(self._at_layer, number, str(index))
+                yield layers[index].register_forward_pre_hook(hook)
         if self.conventions == "authors" and self.family.positions:
             positions = decoder.get_submodule(self.family.positions)
             yield positions.register_forward_hook(lambda module, args, output: 2 * output)  # noqa: ARG005
@@ -217,16 +184,7 @@ class Steering(nn.Module):
         return Course(counted.sum(1).clamp(min=1), Unit.TOKENS, start)
 
     def steer(self, course: Course, ids: Tensor, columns: int, *, noisy: bool = False, writing: bool = False) -> None:
-        """Leave the signal for the last columns of (B, T) ids where the hooks find it.
-
-        Args:
-            course: Where the rows are going.
-            ids: (B, T) all that they hold so far.
-            columns: How many of them, the last ones, the decoder reads now.
-            noisy: Whether progress is blurred, as in training.
-            writing: Whether the last column is written, or the prompt's last, and the next call is for the next step
-                of the same rows, unless ``stop`` comes before it.
-        """
+        """Leave the signal for the last columns of (B, T) ids where the hooks find it; ``writing`` is past the prompt."""
         ahead = self.message.ahead
         self.stop()
         if self.amplitude == 0 or not self.attached:
@@ -240,10 +198,11 @@ class Steering(nn.Module):
         else:
             progress = self.vocabulary.progress(ids, column >= course.start[:, None], course.unit)
         progress = progress[:, -columns:]
-        if writing and columns == 1 and ids.shape[0] < _AHEAD and self.projections:
+        if writing and columns == 1 and self.projections and Ahead.pays(ids.shape[0]):
             known = None if ahead is None else ahead.at(progress)
             if known is None:
-                ahead = self._look_ahead(progress, target, course.unit)
+                self._leave(*_in_tokens(coming(progress), target, course.unit), self.amplitude)
+                ahead = Ahead.of(progress, self.message.signal, self.projections.values())
                 known = ahead.told[:, :1]
             self.message.ahead, self.message.layers = ahead, known.unbind(2)
             return
@@ -252,14 +211,6 @@ class Steering(nn.Module):
             progress = self.method.noisy(progress, target, self.width)
         told = (column[-columns:] >= course.start[:, None] - 1)[..., None]
         self._leave(progress, target, told * self.amplitude)
-
-    def _look_ahead(self, progress: Tensor, target: Tensor, unit: Unit) -> Ahead:
-        """Work out what layers are told at (B, 1) counts and those after them."""
-        assert isinstance(self.method, EmbeddingMethod)
-        counts = progress + torch.arange(_AHEAD // len(progress), device=progress.device)
-        signal = self.method.embedding(*_in_tokens(counts, target, unit), self.width) * self.amplitude
-        told = [_projected(projection, signal) for projection in self.projections.values()]
-        return Ahead(progress, torch.stack(told, 2), torch.arange(len(progress), device=progress.device)[:, None])
 
     def point(self, progress: Tensor, target: Tensor, unit: Unit) -> None:
         """Leave the signal for one step of rows whose (B, 1) progress is counted already; waits for nothing."""
@@ -288,13 +239,12 @@ class Steering(nn.Module):
         kwargs = {**kwargs, "inputs_embeds": embeds + (self.message.signal / scale).to(embeds)}
         return ((None, *args[1:]), kwargs) if args else (args, {**kwargs, "input_ids": None})
 
-    def _at_layer(self, number: int, projection: nn.Module, layer: nn.Module, args: Any) -> Any:
+    def _at_layer(self, number: int, name: str, layer: nn.Module, args: Any) -> Any:
         del layer
-        hidden, *rest = args
         if self.message.layers:
-            return hidden + self.message.layers[number].to(hidden), *rest
+            return args[0] + self.message.layers[number].to(args[0]), *args[1:]
         if self.message.signal is not None:
-            return hidden + _projected(projection, self.message.signal).to(hidden), *rest
+            return args[0] + mapped(self.projections[name], self.message.signal).to(args[0]), *args[1:]
         return None
 
     def _at_attention(self, config: Any, attention: nn.Module, args: Any, kwargs: Any) -> Any:
@@ -311,11 +261,6 @@ def _in_tokens(progress: Tensor, target: Tensor, unit: Unit) -> tuple[Tensor, Te
     """Return counts as what they come to in tokens, progress no larger than the target."""
     progress, target = progress * unit.tokens, target * unit.tokens
     return torch.minimum(progress, target), target
-
-
-def _projected(projection: nn.Module, signal: Tensor) -> Tensor:
-    told: Tensor = projection(signal.to(next(projection.parameters()).dtype))
-    return told
 
 
 def _refuse_what_cannot_work(model: Any, family: Family, method: Method, conventions: str) -> None:

@@ -213,7 +213,7 @@ def _add_adapter(name: str | Path, base_model: Any) -> bool:
         up, down = tensors[key.replace(".lora_A.", ".lora_B.")].float(), tensors[key].float()
         layer = key.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
         weight = base_model.get_submodule(layer).weight
-        whole = weight if weight.dtype == torch.float32 else weight.float()
+        whole = weight.float() if weight.dtype in (torch.float16, torch.bfloat16) else weight
         weight.copy_(whole.addmm_(up.to(whole), down.to(whole), alpha=config["lora_alpha"] / config["r"]))
     return True
 

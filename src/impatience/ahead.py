@@ -1,0 +1,69 @@
+"""What layers are told, worked out for the next counts at once.
+
+Layers hear the signal through maps of their own, which together can be a tenth of the weights. While one text or a few
+are written, a step takes as long as reading the weights, so the maps are applied to the signals of the next counts as
+well: then they are read once for all of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+SIGNALS = 32
+"""How many are mapped at once, those of all rows together."""
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What L layers are told at the next S counts of each row.
+
+    Attributes:
+        first: (B, 1) the first of these counts; the others follow one by one.
+        told: (B, S, L, D) what the layers are told.
+        rows: (B, 1) numbers of the rows.
+    """
+
+    first: Tensor
+    told: Tensor
+    rows: Tensor
+
+    @classmethod
+    def of(cls, first: Tensor, signal: Tensor | None, maps: Iterable[nn.Module]) -> Ahead:
+        """Work it out.
+
+        Args:
+            first: (B, 1) the first counts.
+            signal: (B, S, D) the signal at the ``coming`` counts; only a method that has one has maps.
+            maps: One for each layer.
+        """
+        assert signal is not None
+        rows = torch.arange(len(first), device=first.device)[:, None]
+        return cls(first, torch.stack([mapped(layer, signal) for layer in maps], 2), rows)
+
+    @staticmethod
+    def pays(rows: int) -> bool:
+        """Whether there are so few rows that it is worth it."""
+        return 4 * rows <= SIGNALS
+
+    def at(self, counts: Tensor) -> Tensor | None:
+        """Return what the layers are told at (B, 1) counts, (B, 1, L, D), or None where that is not known."""
+        if counts.shape != self.first.shape:
+            return None
+        places = (counts - self.first).long()
+        known = range(self.told.shape[1])
+        return self.told[self.rows, places] if all(place in known for (place,) in places.tolist()) else None
+
+
+def coming(first: Tensor) -> Tensor:
+    """Return the (B, S) counts that are worked out at once, from (B, 1) the first of them."""
+    return first + torch.arange(SIGNALS // len(first), device=first.device)
+
+
+def mapped(layer: nn.Module, signal: Tensor) -> Tensor:
+    """Return what a layer's map makes of a signal, wherever and in whatever type its weights are."""
+    told: Tensor = layer(signal.to(next(layer.parameters())))
+    return told
