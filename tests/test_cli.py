@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import lzma
 import os
@@ -88,6 +89,14 @@ def test_help_is_as_it_was(command: list[str], monkeypatch: pytest.MonkeyPatch, 
         file.parent.mkdir(exist_ok=True)
         file.write_text(shown, encoding="utf-8")
     assert shown == file.read_text(encoding="utf-8")
+
+
+def test_a_process_that_writes_one_text_hardly_looks_for_garbage(
+    folder: Path, article: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gc.set_threshold(700)
+    run("write", article, "--words", "3", "--exact", "--model", str(folder), monkeypatch=monkeypatch)
+    assert gc.get_threshold()[0] == 50_000
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
+from impatience.bench_shapes import Trial
+from impatience.lengths import Vocabulary
 from impatience.protocols import PROTOCOLS
 from impatience.recipes import build, load_recipe
 from impatience.shipped import find
 from impatience.strategies import STRATEGIES
+from toys import byte_level_tokenizer
 
 STUDY = Path(__file__).parents[1] / "study"
 
@@ -21,7 +26,7 @@ def module(name: str) -> Any:
     spec = importlib.util.spec_from_file_location(name, STUDY / f"{name}.py")
     assert spec
     assert spec.loader
-    loaded = importlib.util.module_from_spec(spec)
+    loaded = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     return loaded
 
@@ -51,3 +56,18 @@ def test_every_run_of_a_list_has_a_recipe_and_tasks_that_are_accepted(file: Path
             protocol = content["tasks"][task].get("protocol", {"name": "reference"})
             build(PROTOCOLS[protocol["name"]], {k: v for k, v in protocol.items() if k != "name"}, task)
             assert content["tasks"][task].get("strategy", "natural") in STRATEGIES
+
+
+def test_a_profile_lists_what_runs_in_a_step() -> None:
+    profiles = module("profile_steps")
+    found = profiles.profiled(Trial("tiny", device="cpu"), 2, 4)
+    assert 0 < found.kinds[-1].milliseconds <= found.kinds[0].milliseconds
+    assert any(kind.name == "aten::addmm" or kind.name == "aten::mm" for kind in found.kinds)
+    assert "2 rows, 4 tokens" in profiles.shown(found)
+
+
+def test_a_text_is_cut_to_as_many_words() -> None:
+    tokenizer = byte_level_tokenizer()
+    pen = SimpleNamespace(vocabulary=Vocabulary(len(tokenizer), [], tokenizer))
+    ids = tokenizer("The ferry left the north pier at seven.", add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode(module("prefer")._cut(pen, ids, 3)).strip() == "The ferry left"

@@ -184,7 +184,7 @@ class Steering(nn.Module):
         return Course(counted.sum(1).clamp(min=1), Unit.TOKENS, start)
 
     def steer(self, course: Course, ids: Tensor, columns: int, *, noisy: bool = False, writing: bool = False) -> None:
-        """Leave the signal for the last columns of (B, T) ids where the hooks find it; ``writing`` is past the prompt."""
+        """Leave the signal for the last columns of (B, T) ids where the hooks find it; ``writing``: past the prompt."""
         ahead = self.message.ahead
         self.stop()
         if self.amplitude == 0 or not self.attached:
