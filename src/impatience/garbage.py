@@ -6,5 +6,5 @@ import gc
 
 
 def collect_rarely() -> None:
-    """Look only after 50,000 new objects: imports make very many, none of them garbage, and are looked through anew."""
+    """Look only after 50,000 new objects: imports make very many, none is garbage, and each look goes through them."""
     gc.set_threshold(50_000)
