@@ -16,18 +16,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 from sacrebleu.tokenizers.tokenizer_re import TokenizerRegexp
-from transformers import AutoModel, BertConfig, BertModel
+from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, BertConfig, BertModel
 
 from impatience.errors import ModelFilesError, OptionError
-from impatience.lengths import Unit, split_sentences
+from impatience.lengths import STOPS, Unit, split_sentences
 from impatience.metrics import METRICS, Metric, Prediction, _lcs
 from impatience.metrics.bertscore import BertScore
 from impatience.metrics.bleu import Bleu
+from impatience.metrics.closing import Closing
 from impatience.metrics.ending import Ending, repeats
 from impatience.metrics.length import Length
 from impatience.metrics.rouge import Rouge
 from impatience.statistics import summarise
-from toys import CORPUS, TOKENIZERS
+from toys import CORPUS, TOKENIZERS, tiny_model
 
 ENGLISH = CORPUS[:24]
 
@@ -261,6 +262,41 @@ def test_bleu_of_many_resamples_is_that_of_each() -> None:
     for places, score in zip(draws, found, strict=True):
         theirs = sacrebleu.corpus_bleu([texts[i] for i in places], [[others[i] for i in places]]).score
         assert score == pytest.approx(theirs, rel=1e-12)
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder, tokenizer = tmp_path_factory.mktemp("reader"), TOKENIZERS["byte_level"]()
+    tokenizer.save_pretrained(folder)
+    tiny_model("llama", vocab_size=len(tokenizer), max_position_embeddings=400).save_pretrained(folder)
+    return str(folder)
+
+
+def test_a_sentence_is_over_where_a_language_model_expects_its_end(reader: str) -> None:
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(reader), AutoTokenizer.from_pretrained(reader)
+    stops = [i for i in range(len(tokenizer)) if tokenizer.decode([i])[:1] in tuple(STOPS)]
+    texts, likely = ["The lake is", "A boat", "The lake is wide and the boat is slow", "Rain"], []
+    for text in texts:
+        chances = model(torch.tensor([tokenizer(text).input_ids[-6:]])).logits[0, -1].softmax(-1)
+        likely.append(chances[stops].sum().item())
+    bound = sorted(likely)[2]  # two of the four are above it
+    assert len(set(likely)) == 4
+    metric = Closing(model=reader, bound=bound - 1e-6, context=6, batch_size=3)
+    for ending, finished in ((".", 1), ("!”\n", 1), ("", 0), ("? ", 1)):
+        scores = metric.score([prediction(text + ending) for text in texts])
+        assert scores["closing"] == pytest.approx(likely, abs=1e-6)
+        assert scores["closed"] == [finished * (one >= bound) for one in likely]
+    assert metric.score([prediction(" . "), prediction("")]) == {"closing": [0, 0], "closed": [0, 0]}
+    assert metric.facts()["model"] == reader
+
+
+@pytest.mark.parametrize("options", [{"bound": 1.5}, {"context": 0}, {"batch_size": 0}])
+def test_what_closing_cannot_do_is_refused(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(OptionError, match=f"closing: {name}="):
+        Closing(**options)
+    with pytest.raises(ModelFilesError, match=r"no/such/folder"):
+        Closing(model="no/such/folder").check()
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,9 @@ from torch import Tensor
 
 from impatience.errors import TargetError, TokenizerError
 
-_SENTENCE_END = re.compile(r"""[.!?…。！？؟।]["'”’»)\]]*\s*$""")
+STOPS, CLOSERS = ".!?…。！？؟।", "\"'”’»)]"
+"""What ends a sentence, and what may stand behind that."""
+_SENTENCE_END = re.compile(rf"[{STOPS}][{re.escape(CLOSERS)}]*\s*$")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
