@@ -5,10 +5,10 @@
 From every source the model writes greedily for some lengths that lie close together. Two of these texts that differ in
 length make two pairs: asked for what the one has, that one is right and the other wrong, and the other way round. So
 nothing is learnt about which text or which length is better, only which text is right for which length. In a share of
-those that have a longer one beside them (``--cut``) the wrong text is that one, cut to the length asked for, so that
-it is not learnt either to stop inside a sentence. The adapters are trained to widen the odds between the two from what
-they were (direct preference optimisation, ``--beta``), and to go on predicting the right one (``--keep``). OUT/model is
-what ``study/ship.py`` takes.
+those that have a longer one beside them (``--cut``) the wrong text is that one, cut to the length asked for with a full
+stop put behind it, so that it is not learnt either to stop inside a sentence and make it look whole. The adapters are
+trained to widen the odds between the two from what they were (direct preference optimisation, ``--beta``), and to go on
+predicting the right one (``--keep``). OUT/model is what ``study/ship.py`` takes.
 """
 
 from __future__ import annotations
@@ -89,16 +89,19 @@ def pairs(wanted: argparse.Namespace) -> Iterator[Pair]:
             if others := sorted(texts.keys() - {length}):
                 wrong = texts[chance.choice(others)]
                 if others[-1] > length and chance.random() < wanted.cut:
-                    cut = _cut(pen, texts[others[-1]], length)
-                    wrong = wrong if ends_sentence(decode(pen.tokenizer, cut)) else cut
+                    wrong = _cut(pen, texts[others[-1]], length) or wrong
                 made += 1
                 yield {"prompt": sources[number], "target": length, "right": right, "wrong": wrong}
     print(f"{made} pairs from {len(chosen)} sources, {time.perf_counter() - began:.0f} s", flush=True)
 
 
 def _cut(pen: Any, ids: list[int], words: int) -> list[int]:
-    """Return the longest beginning of a text that has so many words."""
-    return next(ids[:end] for end in range(len(ids), 0, -1) if pen.vocabulary.count(ids[:end], Unit.WORDS) == words)
+    """Return the beginning of a text that has so many words, a full stop behind it; none if a sentence ends there."""
+    ends = (end for end in range(len(ids), 0, -1) if pen.vocabulary.count(ids[:end], Unit.WORDS) == words)
+    begun = decode(pen.tokenizer, ids[: next(ends)])
+    return (
+        [] if ends_sentence(begun) else pen.tokenizer.encode(begun.rstrip(" ,;:-–—(") + ".", add_special_tokens=False)
+    )
 
 
 def _write(pen: Any, aims: Sequence[tuple[int, int]], examples: Sequence[Any], sources: Sequence[list[int]]) -> Any:
@@ -116,17 +119,17 @@ def prefer(found: Sequence[Pair], wanted: argparse.Namespace) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device).eval()  # no noise: what is compared is what is written
     chance, eos = random.Random(wanted.seed), int(model.config.eos_token_id)
-    before = _before(model, found, wanted.batch, eos)
+    turns = [chance.sample(range(len(found)), min(wanted.batch, len(found))) for _ in range(wanted.steps)]
+    before = _before(model, found, sorted({place for turn in turns for place in turn}), wanted.batch, eos)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=wanted.rate, betas=(0.9, 0.99), weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min(1.0, (step + 1) / 20) * max(0.0, 1 - step / wanted.steps)
     )
     began, won = time.perf_counter(), 0.0
-    for step in range(wanted.steps):
-        places = chance.sample(range(len(found)), min(wanted.batch, len(found)))
+    for step, places in enumerate(turns):
         now, counts = _odds(model, [found[place] for place in places], eos)
-        gain = now - before[places].to(now.device)  # (pairs, 2)
+        gain = now - torch.stack([before[place] for place in places]).to(now.device)  # (pairs, 2)
         margin = gain[:, 0] - gain[:, 1]
         loss = -torch.nn.functional.logsigmoid(wanted.beta * margin).mean()
         loss = loss - wanted.keep * (now[:, 0] / counts[:, 0]).mean()
@@ -141,14 +144,16 @@ def prefer(found: Sequence[Pair], wanted: argparse.Namespace) -> None:
                 f"loss {loss.item():.3f}, right one gains {gain[:, 0].mean():+.2f}, wrong one {gain[:, 1].mean():+.2f}"
             )
             print(f"step {step + 1}: {told}, preferred {won:.0%}, {time.perf_counter() - began:.0f} s", flush=True)
+    model.taught = True
     model.save_pretrained(wanted.out / "model")
     shutil.copy(wanted.model / "prompt.json", wanted.out / "model")
 
 
 @torch.no_grad()
-def _before(model: Any, found: Sequence[Pair], batch: int, eos: int) -> Tensor:
-    parts = [found[begin : begin + batch] for begin in range(0, len(found), batch)]
-    return torch.cat([_odds(model, part, eos)[0].cpu() for part in parts])
+def _before(model: Any, found: Sequence[Pair], places: Sequence[int], batch: int, eos: int) -> dict[int, Tensor]:
+    parts = [places[begin : begin + batch] for begin in range(0, len(places), batch)]
+    odds = torch.cat([_odds(model, [found[place] for place in part], eos)[0].cpu() for part in parts])
+    return dict(zip(places, odds, strict=True))
 
 
 def _odds(model: Any, found: Sequence[Pair], eos: int) -> tuple[Tensor, Tensor]:
