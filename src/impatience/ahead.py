@@ -32,17 +32,18 @@ class Ahead:
     rows: Tensor
 
     @classmethod
-    def of(cls, first: Tensor, signal: Tensor | None, maps: Iterable[nn.Module]) -> Ahead:
+    def of(cls, first: Tensor, signal: Tensor | None, maps: Iterable[nn.Module], dtype: torch.dtype) -> Ahead:
         """Work it out.
 
         Args:
             first: (B, 1) the first counts.
             signal: (B, S, D) the signal at the ``coming`` counts; only a method that has one has maps.
             maps: One for each layer.
+            dtype: Of what they are told.
         """
         assert signal is not None
         rows = torch.arange(len(first), device=first.device)[:, None]
-        return cls(first, torch.stack([mapped(layer, signal) for layer in maps], 2), rows)
+        return cls(first, torch.stack([mapped(layer, signal) for layer in maps], 2).to(dtype), rows)
 
     @staticmethod
     def pays(rows: int) -> bool:
