@@ -1,6 +1,6 @@
 """Say where the time of our decoding loop goes: what runs in a step, how often and for how long.
 
-    python study/profile_steps.py [--shape smollm2] [--rows 1,64] [--tokens 100] [--device cuda] [--out FILE]
+    python study/profile_steps.py [--shape smollm2] [--rows 1,64] [--tokens 100] [--prompt 64] [--out FILE]
 
 Texts are written once to record the steps, then once against the clock, then once under torch's profiler, which lists
 kernels on a GPU and operations on a processor. Reading the prompts is part of all of it, shared out over the steps.
@@ -93,10 +93,11 @@ def main() -> None:
     parser.add_argument("--method", default="glide")
     parser.add_argument("--rows", default="1,64")
     parser.add_argument("--tokens", type=int, default=100)
+    parser.add_argument("--prompt", type=int, default=64, help="tokens that are read before; a long one, late steps")
     parser.add_argument("--device", default=None)
     parser.add_argument("--out", type=Path, default=None)
     wanted = parser.parse_args()
-    trial = Trial(wanted.shape, wanted.method, device=wanted.device)
+    trial = Trial(wanted.shape, wanted.method, wanted.prompt, device=wanted.device)
     found = [profiled(trial, int(rows), wanted.tokens) for rows in wanted.rows.split(",")]
     for one in found:
         print(shown(one), flush=True)
