@@ -1,14 +1,13 @@
-"""Teach a model to prefer the texts that land: pairs of its own, one on the target and one that missed it.
+"""Teach a model to prefer last sentences that land: pairs of its own, which begin alike and end differently.
 
-    python study/prefer.py MODEL OUT --data "elife:digest elife:abstract msdocs" [--sources 2500] [--steps 300]
+    python study/prefer.py MODEL OUT --data "elife:digest elife:abstract msdocs" [--sources 2000] [--steps 400]
 
-From every source the model writes greedily for some lengths that lie close together. Two of these texts that differ in
-length make two pairs: asked for what the one has, that one is right and the other wrong, and the other way round. So
-nothing is learnt about which text or which length is better, only which text is right for which length. In a share of
-those that have a longer one beside them (``--cut``) the wrong text is that one, cut to the length asked for with a full
-stop put behind it, so that it is not learnt either to stop inside a sentence and make it look whole. The adapters are
-trained to widen the odds between the two from what they were (direct preference optimisation, ``--beta``), and to go on
-predicting the right one (``--keep``). OUT/model is what ``study/ship.py`` takes.
+From every source a text is written for some length. From a place shortly before that length, some endings are drawn
+(``--draws``). One that is over on the target is right: a plain language model expects the end of a sentence there (the
+metric ``closing``). One that is over elsewhere is wrong, and so is one that stops on the target in the middle of a
+sentence. As both begin alike, nothing can be learnt but how to end. The adapters are trained to widen the odds between
+the two from what they were (direct preference optimisation, ``--beta``), and to go on predicting the right one
+(``--keep``). OUT/model is what ``study/ship.py`` takes.
 """
 
 from __future__ import annotations
@@ -19,8 +18,10 @@ import math
 import random
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -30,14 +31,15 @@ from impatience import training
 from impatience.batching import ROWS
 from impatience.data import load
 from impatience.evaluation import load_subject
-from impatience.lengths import Unit, decode, ends_sentence
+from impatience.lengths import Unit, decode
+from impatience.metrics.closing import Closing
 from impatience.metrics.ending import repeats
 from impatience.protocols import Request
 from impatience.recipes import load_recipe
 from impatience.shipped import find
 
-STEPS = (-6, -4, -2, 0, 2, 4)
-"""What is written for: the length that was drawn, and so many words more."""
+BACK = (6, 24)
+"""How many words before the target the endings begin: one of these, and what is between."""
 Pair = dict[str, Any]
 
 
@@ -48,14 +50,14 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--data", required=True, help="data sets, a space between them")
     parser.add_argument("--data-dir", type=Path, default=None)
-    parser.add_argument("--sources", type=int, default=2_500)
-    parser.add_argument("--lengths", default="10,120")
+    parser.add_argument("--sources", type=int, default=2_000)
+    parser.add_argument("--lengths", default="10,200")
+    parser.add_argument("--draws", type=int, default=8, help="endings that are drawn for a text")
     parser.add_argument("--read", type=int, default=None, help="tokens that are read of each source")
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--batch", type=int, default=16, help="pairs of a step")
     parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--beta", type=float, default=0.1)
-    parser.add_argument("--cut", type=float, default=0.0, help="share of pairs whose wrong text is a longer one, cut")
     parser.add_argument("--keep", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=0)
     wanted = parser.parse_args()
@@ -69,47 +71,67 @@ def main() -> None:
 
 
 def pairs(wanted: argparse.Namespace) -> Iterator[Pair]:
-    """Let the model write, and pair what differs in length."""
+    """Let the model write, draw endings, and pair right ones with wrong ones."""
     chance, ends = random.Random(wanted.seed), [math.log(int(end)) for end in wanted.lengths.split(",")]
     examples = [example for spec in wanted.data.split() for example in load(spec, "train", data_dir=wanted.data_dir)]
     chosen = chance.sample(examples, min(len(examples), wanted.sources))
     targets = [round(math.exp(chance.uniform(*ends))) for _ in chosen]
-    subject = load_subject(wanted.model, max_source_tokens=wanted.read, quiet=True)
-    pen, began = subject.pen, time.perf_counter()
+    pen, began = load_subject(wanted.model, max_source_tokens=wanted.read, quiet=True).pen, time.perf_counter()
     sources = pen.encoder.read(chosen)
-    drafts = _write(
-        pen, [(number, target + more) for number, target in enumerate(targets) for more in STEPS], chosen, sources
-    )
-    made = 0
-    for number, target in enumerate(targets):
-        own = [drafts[number, target + more] for more in STEPS if (number, target + more) in drafts]
-        ended = [draft for draft in own if draft.ended and ends_sentence(draft.text) and repeats(draft.text) < 0.1]
-        texts = {draft.length: list(draft.ids) for draft in ended}
-        for length, right in texts.items():
-            if others := sorted(texts.keys() - {length}):
-                wrong = texts[chance.choice(others)]
-                if others[-1] > length and chance.random() < wanted.cut:
-                    wrong = _cut(pen, texts[others[-1]], length) or wrong
-                made += 1
-                yield {"prompt": sources[number], "target": length, "right": right, "wrong": wrong}
-    print(f"{made} pairs from {len(chosen)} sources, {time.perf_counter() - began:.0f} s", flush=True)
+    order = sorted(range(len(chosen)), key=lambda place: -targets[place])
+    requests = [Request(str(place), chosen[place], targets[place], Unit.WORDS) for place in order]
+    drafts = pen.flow(requests, [sources[place] for place in order], "natural", ROWS)
+    begun = [
+        {"prompt": sources[place], "target": targets[place], "prefix": _begin(pen, draft.ids, targets[place], chance)}
+        for place, draft in zip(order, drafts, strict=True)
+    ]
+    print(f"{len(begun)} texts, {time.perf_counter() - began:.0f} s", flush=True)
+    torch.manual_seed(wanted.seed)
+    judge = Closing(batch_size=64)
+    seen: Counter[str] = Counter()
+    for first in range(0, len(begun), ROWS // wanted.draws):
+        part = begun[first : first + ROWS // wanted.draws]
+        for text, kinds in zip(part, _endings(pen, judge, part, wanted.draws), strict=True):
+            seen.update({kind: len(endings) for kind, endings in kinds.items()})
+            wrong = [kinds[kind] for kind in ("elsewhere", "stopped") if kinds[kind]]
+            if kinds["right"] and wrong:
+                for others in wrong:
+                    yield text | {"right": chance.choice(kinds["right"]), "wrong": chance.choice(others)}
+                    seen["pairs"] += 1
+    print(f"{dict(seen)}, {time.perf_counter() - began:.0f} s", flush=True)
 
 
-def _cut(pen: Any, ids: list[int], words: int) -> list[int]:
-    """Return the beginning of a text that has so many words, a full stop behind it; none if a sentence ends there."""
-    ends = (end for end in range(len(ids), 0, -1) if pen.vocabulary.count(ids[:end], Unit.WORDS) == words)
-    begun = decode(pen.tokenizer, ids[: next(ends)])
-    return (
-        [] if ends_sentence(begun) else pen.tokenizer.encode(begun.rstrip(" ,;:-–—(") + ".", add_special_tokens=False)
-    )
+def _begin(pen: Any, ids: Sequence[int], target: int, chance: random.Random) -> list[int]:
+    """Return the beginning of a text, up to some words before its target."""
+    words = max(0, target - chance.randint(*BACK))
+    return list(ids[: max(end for end in range(len(ids) + 1) if pen.vocabulary.count(ids[:end], Unit.WORDS) <= words)])
 
 
-def _write(pen: Any, aims: Sequence[tuple[int, int]], examples: Sequence[Any], sources: Sequence[list[int]]) -> Any:
-    """Write texts for (example, length), the longest first, and return them by it."""
-    order = sorted({aim for aim in aims if aim[1] >= 5}, key=lambda aim: -aim[1])
-    requests = [Request(f"{n}@{aim}", examples[n], aim, Unit.WORDS) for n, aim in order]
-    drafts = pen.flow(requests, [sources[n] for n, _ in order], "natural", ROWS) if order else []
-    return dict(zip(order, drafts, strict=True))
+def _endings(pen: Any, judge: Closing, part: Sequence[Pair], draws: int) -> Iterator[dict[str, list[list[int]]]]:
+    """Draw endings for texts that are begun, and sort those of each: right, elsewhere, stopped in a sentence, bad."""
+    inputs = pen.pad([text["prompt"] + text["prefix"] for text in part])
+    first, eos = inputs["input_ids"].shape[1], int(pen.model.config.eos_token_id)
+    written = pen.model.generate(
+        **inputs,
+        prompt_lengths=[len(text["prompt"]) for text in part],
+        target_words=[text["target"] for text in part],
+        do_sample=True,
+        top_p=0.95,
+        num_return_sequences=draws,
+        max_new_tokens=64,
+    )[:, first:].tolist()
+    ended = [row[: row.index(eos)] if eos in row else [] for row in written]
+    whole = [part[place // draws]["prefix"] + row for place, row in enumerate(ended)]
+    texts: Any = [SimpleNamespace(text=decode(pen.tokenizer, ids)) for ids in whole]
+    closed = judge.score(texts)["closed"]
+    for place, text in enumerate(part):
+        kinds: dict[str, list[list[int]]] = {kind: [] for kind in ("right", "elsewhere", "stopped", "bad")}
+        for row in range(place * draws, (place + 1) * draws):
+            there = pen.vocabulary.count(whole[row], Unit.WORDS) == text["target"]
+            kind = ("right" if closed[row] else "stopped") if there else "elsewhere"
+            good = ended[row] and repeats(texts[row].text) < 0.1
+            kinds[kind if good else "bad"].append(ended[row])
+        yield kinds
 
 
 def prefer(found: Sequence[Pair], wanted: argparse.Namespace) -> None:
@@ -157,8 +179,12 @@ def _before(model: Any, found: Sequence[Pair], places: Sequence[int], batch: int
 
 
 def _odds(model: Any, found: Sequence[Pair], eos: int) -> tuple[Tensor, Tensor]:
-    """Return the log-probabilities of both texts of each pair, and their tokens, as (pairs, 2)."""
-    rows = [(pair["prompt"], [*pair[side], eos], pair["target"]) for pair in found for side in ("right", "wrong")]
+    """Return the log-probabilities of both endings of each pair, and their tokens, as (pairs, 2)."""
+    rows = [
+        (pair["prompt"], [*pair["prefix"], *pair[side], eos], pair["target"])
+        for pair in found
+        for side in ("right", "wrong")
+    ]
     width = max(len(prompt) + len(text) for prompt, text, _ in rows)
     ids, labels, mask = (torch.full((len(rows), width), value) for value in (eos, -100, 0))
     for row, (prompt, text, _) in enumerate(rows):
@@ -166,7 +192,8 @@ def _odds(model: Any, found: Sequence[Pair], eos: int) -> tuple[Tensor, Tensor]:
         ids[row, :end], mask[row, :end] = torch.tensor([*prompt, *text]), 1
         labels[row, len(prompt) : end] = torch.tensor(text)
     ids, labels, mask = ids.to(model.device), labels.to(model.device), mask.to(model.device)
-    written = labels[:, 1:] != -100
+    begun = torch.tensor([len(pair["prompt"]) + len(pair["prefix"]) for pair in found for _ in range(2)])
+    written = (labels[:, 1:] != -100) & (torch.arange(1, width) >= begun[:, None]).to(model.device)
     with torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda"):
         targets = [target for *_, target in rows]
         output = model(ids, attention_mask=mask, labels=labels, target_words=targets, compute_loss=False)
