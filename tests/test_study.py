@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from impatience.bench_shapes import Trial
@@ -66,8 +68,35 @@ def test_a_profile_lists_what_runs_in_a_step() -> None:
     assert "2 rows, 4 tokens" in profiles.shown(found)
 
 
-def test_a_text_is_cut_to_as_many_words() -> None:
-    tokenizer = byte_level_tokenizer()
-    pen = SimpleNamespace(vocabulary=Vocabulary(len(tokenizer), [], tokenizer))
-    ids = tokenizer("The ferry left the north pier at seven.", add_special_tokens=False)["input_ids"]
-    assert tokenizer.decode(module("prefer")._cut(pen, ids, 3)).strip() == "The ferry left"
+def test_endings_are_right_where_they_are_over_on_the_target() -> None:
+    prefer, tokenizer = module("prefer"), byte_level_tokenizer()
+
+    def ids(text: str) -> list[int]:
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    vocabulary = Vocabulary(len(tokenizer), [], tokenizer)
+    begun = prefer._begin(SimpleNamespace(vocabulary=vocabulary), ids("The ferry left the north pier."), 9, Random(0))
+    words = len(tokenizer.decode(begun).split())
+    assert "The ferry left the north pier."[: len(tokenizer.decode(begun))] == tokenizer.decode(begun)
+    assert 0 <= words <= 9 - prefer.BACK[0]
+
+    drawn = [" the pier.", " the.", " the pier at seven.", " the pier"]
+    eos, longest = len(tokenizer), max(len(ids(text)) for text in drawn)
+    rows = [ids(text) + [0 if text == drawn[3] else eos] * (longest + 1 - len(ids(text))) for text in drawn]
+
+    def generate(input_ids: torch.Tensor, **asked: Any) -> torch.Tensor:
+        assert (asked["prompt_lengths"], asked["target_words"], asked["do_sample"]) == ([2], [5], True)
+        return torch.cat([input_ids.repeat(4, 1), torch.tensor(rows)], 1)
+
+    pen = SimpleNamespace(
+        vocabulary=vocabulary,
+        tokenizer=tokenizer,
+        pad=lambda sources: {"input_ids": torch.tensor(sources)},
+        model=SimpleNamespace(config=SimpleNamespace(eos_token_id=eos), generate=generate),
+    )
+    judge = SimpleNamespace(score=lambda texts: {"closed": [float("pier" in text.text) for text in texts]})
+    text = {"prompt": [5, 6], "prefix": ids("The ferry left"), "target": 5}
+    (kinds,) = prefer._endings(pen, judge, [text], 4)
+    assert kinds == {"right": [ids(drawn[0])], "stopped": [], "elsewhere": [ids(drawn[1]), ids(drawn[2])], "bad": [[]]}
+    (kinds,) = prefer._endings(pen, SimpleNamespace(score=lambda texts: {"closed": [0.0] * 4}), [text], 4)
+    assert kinds["stopped"] == [ids(drawn[0])]
