@@ -2,8 +2,8 @@
 
     python study/closing_bound.py [--data elife:digest] [--texts 70] [--data-dir FOLDER]
 
-One of each is taken from every text, with up to 150 words before it. The bound of the metric ``closing`` was chosen by
-it, on validation texts.
+One of each is taken from every text at random, up to 150 words into it. The bound of the metric ``closing`` was chosen
+by it, on validation texts.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from __future__ import annotations
 import argparse
 import random
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 from impatience.data import load
 from impatience.lengths import ends_sentence
@@ -29,9 +27,11 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, default=None)
     wanted = parser.parse_args()
     chance = random.Random(0)
-    examples = chance.sample(list(load(wanted.data, "validation", data_dir=wanted.data_dir)), wanted.texts)
+    examples = list(load(wanted.data, "validation", data_dir=wanted.data_dir))
+    examples = chance.sample(examples, min(len(examples), wanted.texts))
     pairs = [found for example in examples if (found := ends_and_cuts(example.target, chance))]
-    likely = [closing(texts) for texts in zip(*pairs, strict=True)]
+    judge = Closing()
+    likely = [judge.likely(texts) for texts in zip(*pairs, strict=True)]
     print(f"{wanted.data}, validation, {len(pairs)} texts\n\n| bound | sentences, % | cuts, % |\n|---:|---:|---:|")
     for bound in BOUNDS:
         shares = (100 * sum(value >= bound for value in values) / len(values) for values in likely)
@@ -44,13 +44,7 @@ def ends_and_cuts(text: str, chance: random.Random) -> tuple[str, str] | None:
     begun = [" ".join(words[: place + 1]) for place in range(8, len(words))]
     whole = [one for one in begun if ends_sentence(one)]
     inside = [one for one in begun if one[-1].isalnum()]
-    return (whole[-1], f"{chance.choice(inside)}.") if whole and inside else None
-
-
-def closing(texts: Any) -> list[float]:
-    """Return how likely a sentence ends where each text does."""
-    rows: Any = [SimpleNamespace(text=text) for text in texts]
-    return Closing().score(rows)["closing"]
+    return (chance.choice(whole), f"{chance.choice(inside)}.") if whole and inside else None
 
 
 if __name__ == "__main__":

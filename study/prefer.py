@@ -5,7 +5,7 @@
 From every source a text is written for some length. From a place shortly before that length, some endings are drawn
 (``--draws``). One that is over on the target is right: a plain language model expects the end of a sentence there (the
 metric ``closing``). One that is over elsewhere is wrong, and so is one that stops on the target in the middle of a
-sentence. As both begin alike, nothing can be learnt but how to end. The adapters are trained to widen the odds between
+sentence. As both begin alike, what can be learnt is how to end. The adapters are trained to widen the odds between
 the two from what they were (direct preference optimisation, ``--beta``), and to go on predicting the right one
 (``--keep``). OUT/model is what ``study/ship.py`` takes.
 """
@@ -21,7 +21,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -31,7 +30,7 @@ from impatience import training
 from impatience.batching import ROWS
 from impatience.data import load
 from impatience.evaluation import load_subject
-from impatience.lengths import Unit, decode
+from impatience.lengths import Unit, decode, ends_sentence
 from impatience.metrics.closing import Closing
 from impatience.metrics.ending import repeats
 from impatience.protocols import Request
@@ -67,6 +66,8 @@ def main() -> None:
         found = list(pairs(wanted))
         file.write_text("".join(json.dumps(pair) + "\n" for pair in found), encoding="utf-8")
     made = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    if not made:
+        raise SystemExit(f"{file} is empty: no text had a right and a wrong ending. Give more --sources or --draws.")
     prefer(made, wanted)
 
 
@@ -89,8 +90,9 @@ def pairs(wanted: argparse.Namespace) -> Iterator[Pair]:
     torch.manual_seed(wanted.seed)
     judge = Closing(batch_size=64)
     seen: Counter[str] = Counter()
-    for first in range(0, len(begun), ROWS // wanted.draws):
-        part = begun[first : first + ROWS // wanted.draws]
+    size = max(1, ROWS // wanted.draws)
+    for first in range(0, len(begun), size):
+        part = begun[first : first + size]
         for text, kinds in zip(part, _endings(pen, judge, part, wanted.draws), strict=True):
             seen.update({kind: len(endings) for kind, endings in kinds.items()})
             wrong = [kinds[kind] for kind in ("elsewhere", "stopped") if kinds[kind]]
@@ -104,7 +106,8 @@ def pairs(wanted: argparse.Namespace) -> Iterator[Pair]:
 def _begin(pen: Any, ids: Sequence[int], target: int, chance: random.Random) -> list[int]:
     """Return the beginning of a text, up to some words before its target."""
     words = max(0, target - chance.randint(*BACK))
-    return list(ids[: max(end for end in range(len(ids) + 1) if pen.vocabulary.count(ids[:end], Unit.WORDS) <= words)])
+    ends = (end for end in range(len(ids), -1, -1) if pen.vocabulary.count(ids[:end], Unit.WORDS) <= words)
+    return list(ids[: next(ends)])
 
 
 def _endings(pen: Any, judge: Closing, part: Sequence[Pair], draws: int) -> Iterator[dict[str, list[list[int]]]]:
@@ -120,17 +123,21 @@ def _endings(pen: Any, judge: Closing, part: Sequence[Pair], draws: int) -> Iter
         num_return_sequences=draws,
         max_new_tokens=64,
     )[:, first:].tolist()
-    ended = [row[: row.index(eos)] if eos in row else [] for row in written]
-    whole = [part[place // draws]["prefix"] + row for place, row in enumerate(ended)]
-    texts: Any = [SimpleNamespace(text=decode(pen.tokenizer, ids)) for ids in whole]
-    closed = judge.score(texts)["closed"]
+    ended = [row[: row.index(eos)] if eos in row else None for row in written]
+    whole = [part[place // draws]["prefix"] + (row or []) for place, row in enumerate(ended)]
+    texts = [decode(pen.tokenizer, ids) for ids in whole]
+    likely = judge.likely(texts)
     for place, text in enumerate(part):
         kinds: dict[str, list[list[int]]] = {kind: [] for kind in ("right", "elsewhere", "stopped", "bad")}
         for row in range(place * draws, (place + 1) * draws):
             there = pen.vocabulary.count(whole[row], Unit.WORDS) == text["target"]
-            kind = ("right" if closed[row] else "stopped") if there else "elsewhere"
-            good = ended[row] and repeats(texts[row].text) < 0.1
-            kinds[kind if good else "bad"].append(ended[row])
+            over = likely[row] >= judge.bound and ends_sentence(texts[row])
+            kind = ("right" if over else "stopped") if there else "elsewhere"
+            ending = ended[row]
+            if ending is None or repeats(texts[row]) >= 0.1:
+                kinds["bad"].append([])
+            else:
+                kinds[kind].append(ending)
         yield kinds
 
 

@@ -76,6 +76,26 @@ def profiled(trial: Trial, rows: int, tokens: int) -> Profile:
     return Profile(rows, tokens, 1e3 * seconds / tokens, tuple(kind for kind in dearest if kind.milliseconds > 0))
 
 
+FAMILIES = {
+    "attention": ("fmha", "attention"),
+    "matrix products": ("nvjet", "gemm", "gemv", "cutlass", "splitk", "aten::mm", "aten::addmm", "aten::bmm"),
+    "copies": ("copy", "memcpy", "cat", "index"),
+    "sums and maxima": ("reduce", "softmax", "sum", "max"),
+}
+"""Families of kernels and operations, by parts of their names; what fits none is elementwise."""
+
+
+def families(one: Profile) -> str:
+    """Return how many calls of each family a step has, and their milliseconds."""
+    found = {family: [0.0, 0.0] for family in (*FAMILIES, "elementwise")}
+    for kind in one.kinds:
+        fits = (family for family, parts in FAMILIES.items() if any(part in kind.name.lower() for part in parts))
+        sums = found[next(fits, "elementwise")]
+        sums[0] += kind.calls
+        sums[1] += kind.milliseconds
+    return "; ".join(f"{family} {calls:.0f}: {spent:.2f}" for family, (calls, spent) in found.items())
+
+
 def shown(one: Profile) -> str:
     """Return a profile as a table, its first lines."""
     head = (
@@ -83,7 +103,7 @@ def shown(one: Profile) -> str:
         f"{one.calls:.0f} calls"
     )
     lines = [f"| {kind.milliseconds:.3f} | {kind.calls:.1f} | `{kind.name[:70]}` |" for kind in one.kinds[:12]]
-    return "\n".join([head, "", "| ms a step | calls a step | what |", "|---:|---:|---|", *lines, ""])
+    return "\n".join([head, families(one), "", "| ms a step | calls a step | what |", "|---:|---:|---|", *lines, ""])
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from impatience import LengthControlled, attach
+from impatience.ahead import Ahead
 from impatience.families import FAMILIES, Family
 from impatience.methods import METHODS, AttentionMethod, EmbeddingMethod
 from toys import BOS, byte_level_tokenizer, tiny_model
@@ -313,6 +314,11 @@ def test_layers_are_told_the_same_whether_it_is_worked_out_ahead_or_not(
     assert torch.equal(ahead, at_each_step)
     assert len(calls) - few == 40 * len(model.steering.projections)
     assert few <= most * len(model.steering.projections)
+
+
+def test_layers_are_told_in_their_own_type() -> None:
+    told = Ahead.of(torch.zeros(1, 1), torch.rand(1, 4, 8), [torch.nn.Linear(8, 8)] * 3, torch.bfloat16).told
+    assert (told.shape, told.dtype) == ((1, 4, 3, 8), torch.bfloat16)
 
 
 @pytest.mark.parametrize(("method", "kind"), LAYERED)

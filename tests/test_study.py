@@ -94,9 +94,18 @@ def test_endings_are_right_where_they_are_over_on_the_target() -> None:
         pad=lambda sources: {"input_ids": torch.tensor(sources)},
         model=SimpleNamespace(config=SimpleNamespace(eos_token_id=eos), generate=generate),
     )
-    judge = SimpleNamespace(score=lambda texts: {"closed": [float("pier" in text.text) for text in texts]})
+    judge = SimpleNamespace(bound=0.5, likely=lambda texts: [float("pier" in text) for text in texts])
     text = {"prompt": [5, 6], "prefix": ids("The ferry left"), "target": 5}
     (kinds,) = prefer._endings(pen, judge, [text], 4)
     assert kinds == {"right": [ids(drawn[0])], "stopped": [], "elsewhere": [ids(drawn[1]), ids(drawn[2])], "bad": [[]]}
-    (kinds,) = prefer._endings(pen, SimpleNamespace(score=lambda texts: {"closed": [0.0] * 4}), [text], 4)
+    judge.bound = 2
+    (kinds,) = prefer._endings(pen, judge, [text], 4)
     assert kinds["stopped"] == [ids(drawn[0])]
+
+
+def test_sentences_and_cuts_are_taken_from_one_text() -> None:
+    whole, cut = module("closing_bound").ends_and_cuts("The ferry left the pier at seven. " * 4, Random(0))
+    assert whole.endswith("seven.")
+    assert not cut.endswith("seven.")
+    assert cut.endswith(".")
+    assert module("closing_bound").ends_and_cuts("Too short.", Random(0)) is None

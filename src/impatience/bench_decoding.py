@@ -205,11 +205,11 @@ def render(report: DecodingReport) -> Table:
     """Return the report as a table for the terminal."""
     costs = ", ".join(f"{cost:.2f} at batch {batch}" for batch, cost in report.length_costs.items())
     longest, shortest = (pick(case.target for case in report.cases) for pick in (max, min))
+    dearer = f"a token at {longest} costs × one at {shortest}, the cache's own reading taken off: {costs}; "
     table = Table(
         title=f"{report.method} on {report.shape} ({report.dtype}), prompts of {report.prompt_tokens} tokens",
-        caption=f"medians, quartiles in brackets; copies run at {report.cases[0].bandwidth / 1e9:.0f} GB/s; a token at "
-        f"{longest} costs × one at {shortest}, the cache's own reading taken off: {costs}; "
-        f"{place(report.environment)}",
+        caption=f"medians, quartiles in brackets; copies run at {report.cases[0].bandwidth / 1e9:.0f} GB/s; "
+        f"{dearer if longest > shortest else ''}{place(report.environment)}",
     )
     for heading in (
         "batch",

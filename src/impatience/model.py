@@ -224,13 +224,13 @@ class LengthControlled(nn.Module):
         column_name = "decoder_input_ids" if self.family.encoder_decoder else "input_ids"
         # Sharded weights are whole only while the model reads; then nothing can be worked out ahead.
         whole = not (torch.distributed.is_available() and torch.distributed.is_initialized())
-        writing = inner.dtype if whole else None
+        into = inner.dtype if whole else None
 
         @functools.wraps(prepare)
         def prepare_and_steer(input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
             inputs = prepare(input_ids, *args, **kwargs)
             columns = inputs[column_name].shape[1]
-            steering.steer(course, input_ids, columns, writing=writing)
+            steering.steer(course, input_ids, columns, noisy=False, into=into)
             if steering.conventions == "authors" and columns == input_ids.shape[1]:
                 steering.stop()
             return inputs

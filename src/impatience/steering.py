@@ -183,8 +183,8 @@ class Steering(nn.Module):
             counted &= ~self.vocabulary.special(device)[labels.clamp(min=0)]
         return Course(counted.sum(1).clamp(min=1), Unit.TOKENS, start)
 
-    def steer(self, course: Course, ids: Tensor, columns: int, *, noisy: bool = False, writing: Any = None) -> None:
-        """Leave the signal of the last columns of (B, T) ids for the hooks; ``writing``: layers' type past a prompt."""
+    def steer(self, course: Course, ids: Tensor, columns: int, noisy: bool, into: torch.dtype | None = None) -> None:
+        """Leave the signal of the last columns of (B, T) ids for the hooks; ``into``: layers' type, past the prompt."""
         ahead = self.message.ahead
         self.stop()
         if self.amplitude == 0 or not self.attached:
@@ -198,11 +198,11 @@ class Steering(nn.Module):
         else:
             progress = self.vocabulary.progress(ids, column >= course.start[:, None], course.unit)
         progress = progress[:, -columns:]
-        if writing is not None and columns == 1 and self.projections and Ahead.pays(ids.shape[0]):
+        if into is not None and columns == 1 and self.projections and Ahead.pays(ids.shape[0]):
             known = None if ahead is None else ahead.at(progress)
             if known is None:
                 self._leave(*_in_tokens(coming(progress), target, course.unit), self.amplitude)
-                ahead = Ahead.of(progress, self.message.signal, self.projections.values(), writing)
+                ahead = Ahead.of(progress, self.message.signal, self.projections.values(), into)
                 known = ahead.told[:, :1]
             self.message.ahead, self.message.layers = ahead, known.unbind(2)
             return
