@@ -141,13 +141,14 @@ def band(study: str, task: str) -> str:
 def lengths(study: str, score: str, *tasks: str) -> str:
     """Return a table of one score, a column for each length or rung that was asked for; tasks differ in strategy."""
     reports = [seeds[0] for task in tasks for rows in read(study, task).values() for seeds in rows.values()]
+    reports = [report for report in reports if score in report.scores]
     groups = dict.fromkeys(group for report in reports for group in report.groups)
     times = 1 if score in COUNTS else 100
     columns: dict[str, Pick] = {
         group: (lambda report, group=group: times * report.groups[group][score].value) for group in groups
     }
     columns["all"] = lambda report: times * report.scores[score].value
-    return _table(study, tasks, columns)
+    return _table(study, tasks, columns, score)
 
 
 def changes(study: str, near: str, far: str) -> str:
@@ -186,7 +187,8 @@ def strategies(study: str, *tasks: str) -> str:
     return _lines(["model", "strategy", "MAE", "exact, %", "finished, %", "ROUGE-L"], lines)
 
 
-def _table(study: str, tasks: Sequence[str], columns: dict[str, Pick]) -> str:
+def _table(study: str, tasks: Sequence[str], columns: dict[str, Pick], needed: str = "mae") -> str:
+    """Return a table of the rows that have a score."""
     lines = [
         [
             MODELS[model],
@@ -197,6 +199,7 @@ def _table(study: str, tasks: Sequence[str], columns: dict[str, Pick]) -> str:
         for task in tasks
         for model, rows in read(study, task).items()
         for row, seeds in rows.items()
+        if all(needed in report.scores for report in seeds)
     ]
     return _lines(["model", "method", "seeds", *columns], lines)
 
