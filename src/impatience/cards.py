@@ -47,7 +47,7 @@ model = LengthControlled.from_pretrained("{folder / "model"}")
 
 ## Measured
 
-Validation texts written naturally and greedily, {recipe.train.sample} at each line.
+Validation texts written naturally and greedily, at most {recipe.train.sample} at each line.
 
 {_table([line for line in metrics if "eval_length_mae" in line and not _repeated(line, metrics)])}
 
