@@ -30,12 +30,13 @@ from impatience import training
 from impatience.batching import ROWS
 from impatience.data import load
 from impatience.evaluation import load_subject
-from impatience.lengths import Unit, decode, ends_sentence
+from impatience.lengths import Unit, ends_sentence
 from impatience.metrics.closing import Closing
 from impatience.metrics.ending import repeats
 from impatience.protocols import Request
 from impatience.recipes import load_recipe
 from impatience.shipped import find
+from impatience.strategies import Draft
 
 BACK = (6, 24)
 """How many words before the target the endings begin: one of these, and what is between."""
@@ -82,63 +83,45 @@ def pairs(wanted: argparse.Namespace) -> Iterator[Pair]:
     order = sorted(range(len(chosen)), key=lambda place: -targets[place])
     requests = [Request(str(place), chosen[place], targets[place], Unit.WORDS) for place in order]
     drafts = pen.flow(requests, [sources[place] for place in order], "natural", ROWS)
-    begun = [
-        {"prompt": sources[place], "target": targets[place], "prefix": _begin(pen, draft.ids, targets[place], chance)}
-        for place, draft in zip(order, drafts, strict=True)
-    ]
+    begun = [_begin(pen, draft.ids, one.target, chance) for one, draft in zip(requests, drafts, strict=True)]
     print(f"{len(begun)} texts, {time.perf_counter() - began:.0f} s", flush=True)
     torch.manual_seed(wanted.seed)
-    judge = Closing(batch_size=64)
-    seen: Counter[str] = Counter()
-    size = max(1, ROWS // wanted.draws)
+    judge, seen, size = Closing(batch_size=64), Counter[str](), max(1, ROWS // wanted.draws)
     for first in range(0, len(begun), size):
-        part = begun[first : first + size]
-        for text, kinds in zip(part, _endings(pen, judge, part, wanted.draws), strict=True):
-            seen.update({kind: len(endings) for kind, endings in kinds.items()})
+        part = slice(first, first + size)
+        drawn = pen.resumed(requests[part], begun[part], wanted.draws, do_sample=True, top_p=0.95, max_new_tokens=64)
+        for request, prefix, endings in zip(requests[part], begun[part], drawn, strict=True):
+            kinds = sort(judge, request.target, len(prefix), endings)
+            seen.update({kind: len(some) for kind, some in kinds.items()})
             wrong = [kinds[kind] for kind in ("elsewhere", "stopped") if kinds[kind]]
-            if kinds["right"] and wrong:
-                for others in wrong:
-                    yield text | {"right": chance.choice(kinds["right"]), "wrong": chance.choice(others)}
-                    seen["pairs"] += 1
+            for others in wrong if kinds["right"] else []:
+                seen["pairs"] += 1
+                yield {
+                    "prompt": sources[int(request.key)],
+                    "target": request.target,
+                    "prefix": prefix,
+                    "right": chance.choice(kinds["right"]),
+                    "wrong": chance.choice(others),
+                }
     print(f"{dict(seen)}, {time.perf_counter() - began:.0f} s", flush=True)
 
 
-def _begin(pen: Any, ids: Sequence[int], target: int, chance: random.Random) -> list[int]:
+def _begin(pen: Any, ids: Sequence[int], target: int, chance: random.Random) -> tuple[int, ...]:
     """Return the beginning of a text, up to some words before its target."""
     words = max(0, target - chance.randint(*BACK))
     ends = (end for end in range(len(ids), -1, -1) if pen.vocabulary.count(ids[:end], Unit.WORDS) <= words)
-    return list(ids[: next(ends)])
+    return tuple(ids[: next(ends)])
 
 
-def _endings(pen: Any, judge: Closing, part: Sequence[Pair], draws: int) -> Iterator[dict[str, list[list[int]]]]:
-    """Draw endings for texts that are begun, and sort those of each: right, elsewhere, stopped in a sentence, bad."""
-    inputs = pen.pad([text["prompt"] + text["prefix"] for text in part])
-    first, eos = inputs["input_ids"].shape[1], int(pen.model.config.eos_token_id)
-    written = pen.model.generate(
-        **inputs,
-        prompt_lengths=[len(text["prompt"]) for text in part],
-        target_words=[text["target"] for text in part],
-        do_sample=True,
-        top_p=0.95,
-        num_return_sequences=draws,
-        max_new_tokens=64,
-    )[:, first:].tolist()
-    ended = [row[: row.index(eos)] if eos in row else None for row in written]
-    whole = [part[place // draws]["prefix"] + (row or []) for place, row in enumerate(ended)]
-    texts = [decode(pen.tokenizer, ids) for ids in whole]
-    likely = judge.likely(texts)
-    for place, text in enumerate(part):
-        kinds: dict[str, list[list[int]]] = {kind: [] for kind in ("right", "elsewhere", "stopped", "bad")}
-        for row in range(place * draws, (place + 1) * draws):
-            there = pen.vocabulary.count(whole[row], Unit.WORDS) == text["target"]
-            over = likely[row] >= judge.bound and ends_sentence(texts[row])
-            kind = ("right" if over else "stopped") if there else "elsewhere"
-            ending = ended[row]
-            if ending is None or repeats(texts[row]) >= 0.1:
-                kinds["bad"].append([])
-            else:
-                kinds[kind].append(ending)
-        yield kinds
+def sort(judge: Closing, target: int, begun: int, endings: Sequence[Draft]) -> dict[str, list[Sequence[int]]]:
+    """Sort the endings of a text, the ids after so many: right, elsewhere, stopped in a sentence, or bad."""
+    kinds: dict[str, list[Sequence[int]]] = {kind: [] for kind in ("right", "elsewhere", "stopped", "bad")}
+    for draft, likely in zip(endings, judge.likely([draft.text for draft in endings]), strict=True):
+        over = likely >= judge.bound and ends_sentence(draft.text)
+        kind = ("right" if over else "stopped") if draft.length == target else "elsewhere"
+        good = draft.ended and repeats(draft.text) < 0.1
+        kinds[kind if good else "bad"].append(draft.ids[begun:])
+    return kinds
 
 
 def prefer(found: Sequence[Pair], wanted: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from rich.console import Console
@@ -284,6 +285,57 @@ def test_the_strategy_can_hold_a_model_to_the_length() -> None:
     assert [draft.length for draft in drafts] == [9, 14, 20]
     for draft, forced in zip(drafts, held, strict=True):
         assert draft.landed == "natural" or draft.text == forced.text
+
+
+# Endings
+
+
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+def test_a_text_that_is_resumed_goes_on_as_it_did(kind: str) -> None:
+    own, asked = new_pen(kind, ending=1.5), requests(Unit.WORDS, (9, 14))
+    whole = STRATEGIES["natural"]().write(own, asked)
+    begun = [draft.ids[:stays] for draft, stays in zip(whole, (7, 11), strict=True)]
+    resumed = own.resumed(asked, begun, 1, do_sample=False, max_new_tokens=20)
+    for draft, before, (again,) in zip(whole, begun, resumed, strict=True):
+        assert again.ids == draft.ids[: len(before) + 20]
+        assert (again.tokens_spent, again.length) == (20, own.vocabulary.count(again.ids, Unit.WORDS))
+        assert draft.text.startswith(again.text)
+
+
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+def test_endings_are_drawn_where_a_text_did_not_land(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, asked, goals = new_pen(kind), requests(Unit.TOKENS, (9, 14, 20)), []
+    once, drawn, resumed = STRATEGIES["natural"]().write(own, asked), [], Pen.resumed
+    monkeypatch.setattr(Pen, "resumed", lambda *args, **kwargs: drawn.append(resumed(*args, **kwargs)) or drawn[-1])
+    strategy = STRATEGIES["endings"](n=4, back=6)
+    more = strategy.write(own, asked)
+    for first, kept, request in zip(once, more, asked, strict=True):
+        goals.append(Goal(request.target, request.unit, NATURAL, sentence=True, tries=1))
+        assert goals[-1].best([kept, first]) is kept
+        assert kept.landed == goals[-1].landed(kept)
+    missed = [row for row, goal in enumerate(goals) if not goal.met(once[row])]
+    assert missed
+    for row, endings in zip(missed, drawn[0], strict=True):
+        stays = once[row].ids[: max(0, asked[row].target - 6)]
+        assert all(ending.ids[: len(stays)] == stays for ending in endings)
+        assert len({ending.ids for ending in endings}) > 1
+        assert more[row].tokens_spent == once[row].tokens_spent + sum(ending.tokens_spent for ending in endings)
+        assert replace(more[row], landed=ANY, tokens_spent=ANY) in [once[row], *endings]
+    assert strategy.write(own, asked) == more, "what is drawn is drawn again"
+    held = STRATEGIES["endings"](n=4, back=6, landing="exact").write(own, asked)
+    assert [draft.length for draft in held] == [9, 14, 20]
+    forced = STRATEGIES["exact"]().write(own, asked)
+    for draft, other in zip(held, forced, strict=True):
+        assert draft.landed == "natural" or draft.text == other.text
+
+
+def test_nothing_is_drawn_without_need() -> None:
+    silent, asked = new_pen("llama", "none"), requests(Unit.WORDS, (9, 14))
+    assert STRATEGIES["endings"]().write(silent, asked) == STRATEGIES["natural"]().write(silent, asked)
+    told, asked = new_pen("llama"), requests(Unit.SENTENCES, (2, 1))
+    assert STRATEGIES["endings"]().write(told, asked) == STRATEGIES["natural"]().write(told, asked)
+    with pytest.raises(OptionError, match="back=0"):
+        STRATEGIES["endings"](back=0)
 
 
 # Without a signal

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 import yaml
 
 from impatience.bench_shapes import Trial
@@ -18,7 +17,7 @@ from impatience.lengths import Vocabulary
 from impatience.protocols import PROTOCOLS
 from impatience.recipes import build, load_recipe
 from impatience.shipped import find
-from impatience.strategies import STRATEGIES
+from impatience.strategies import STRATEGIES, Draft
 from toys import byte_level_tokenizer
 
 STUDY = Path(__file__).parents[1] / "study"
@@ -70,37 +69,26 @@ def test_a_profile_lists_what_runs_in_a_step() -> None:
 
 def test_endings_are_right_where_they_are_over_on_the_target() -> None:
     prefer, tokenizer = module("prefer"), byte_level_tokenizer()
+    whole = "The ferry left the north pier."
+    ids = tokenizer(whole, add_special_tokens=False)["input_ids"]
+    pen = SimpleNamespace(vocabulary=Vocabulary(len(tokenizer), [], tokenizer))
+    begun = tokenizer.decode(prefer._begin(pen, ids, 9, Random(0)))
+    assert whole.startswith(begun)
+    assert 0 <= len(begun.split()) <= 9 - prefer.BACK[0]
 
-    def ids(text: str) -> list[int]:
-        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    def ending(text: str, number: int, ended: bool = True) -> Draft:
+        return Draft((1, 2, number), text, len(text.split()), ended, "missed", 0.5, 1)
 
-    vocabulary = Vocabulary(len(tokenizer), [], tokenizer)
-    begun = prefer._begin(SimpleNamespace(vocabulary=vocabulary), ids("The ferry left the north pier."), 9, Random(0))
-    words = len(tokenizer.decode(begun).split())
-    assert "The ferry left the north pier."[: len(tokenizer.decode(begun))] == tokenizer.decode(begun)
-    assert 0 <= words <= 9 - prefer.BACK[0]
-
-    drawn = [" the pier.", " the.", " the pier at seven.", " the pier"]
-    eos, longest = len(tokenizer), max(len(ids(text)) for text in drawn)
-    rows = [ids(text) + [0 if text == drawn[3] else eos] * (longest + 1 - len(ids(text))) for text in drawn]
-
-    def generate(input_ids: torch.Tensor, **asked: Any) -> torch.Tensor:
-        assert (asked["prompt_lengths"], asked["target_words"], asked["do_sample"]) == ([2], [5], True)
-        return torch.cat([input_ids.repeat(4, 1), torch.tensor(rows)], 1)
-
-    pen = SimpleNamespace(
-        vocabulary=vocabulary,
-        tokenizer=tokenizer,
-        pad=lambda sources: {"input_ids": torch.tensor(sources)},
-        model=SimpleNamespace(config=SimpleNamespace(eos_token_id=eos), generate=generate),
-    )
     judge = SimpleNamespace(bound=0.5, likely=lambda texts: [float("pier" in text) for text in texts])
-    text = {"prompt": [5, 6], "prefix": ids("The ferry left"), "target": 5}
-    (kinds,) = prefer._endings(pen, judge, [text], 4)
-    assert kinds == {"right": [ids(drawn[0])], "stopped": [], "elsewhere": [ids(drawn[1]), ids(drawn[2])], "bad": [[]]}
-    judge.bound = 2
-    (kinds,) = prefer._endings(pen, judge, [text], 4)
-    assert kinds["stopped"] == [ids(drawn[0])]
+    endings = [
+        ending("It left the pier.", 3),
+        ending("It left the north.", 4),
+        ending("It left the north pier.", 5),
+        ending("It left the pier.", 6, ended=False),
+        ending("It left the pier", 7),
+    ]
+    kinds = prefer.sort(judge, 4, 2, endings)
+    assert kinds == {"right": [(3,)], "stopped": [(4,), (7,)], "elsewhere": [(5,)], "bad": [(6,)]}
 
 
 def test_sentences_and_cuts_are_taken_from_one_text() -> None:

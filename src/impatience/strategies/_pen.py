@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any
 
@@ -110,6 +110,46 @@ class Pen:
 
         return self._write(generate, self.first(inputs), options, budgets)
 
+    def resumed(
+        self, requests: Sequence[Request], begun: Sequence[tuple[int, ...]], copies: int, **options: Any
+    ) -> list[list[Draft]]:
+        """Go on with texts that are begun, each so many times, with the signal; only what is new is spent.
+
+        Args:
+            requests: What to write; all in one unit.
+            begun: The ids that are written already.
+            copies: How many drafts there are for each.
+            **options: What else ``generate`` takes.
+        """
+        found: dict[int, list[Draft]] = {}
+        for rows in self._alike(begun):
+            some, before = [requests[row] for row in rows], [begun[row] for row in rows]
+            prompts = self.encoder.read([request.example for request in some])
+            if self.encoder_decoder:
+                start = self._inner.generation_config.decoder_start_token_id
+                ids = torch.tensor([[start, *ids] for ids in before], device=self.model.device)
+                inputs, given = self.pad(prompts) | {"decoder_input_ids": ids}, options
+            else:
+                inputs = self.pad([[*prompt, *ids] for prompt, ids in zip(prompts, before, strict=True)])
+                given = options | {"prompt_lengths": [len(prompt) for prompt in prompts]}
+            drafts = self.steered(some, inputs=inputs, num_return_sequences=copies, **given)
+            for place, row in enumerate(rows):
+                own = drafts[place * copies : (place + 1) * copies]
+                found[row] = [self._joined(begun[row], draft, requests[row].unit) for draft in own]
+        return [found[row] for row in range(len(requests))]
+
+    def _alike(self, begun: Sequence[tuple[int, ...]]) -> list[list[int]]:
+        """Return which texts can go on together: an encoder-decoder has no padding before what it writes."""
+        groups: dict[int, list[int]] = {}
+        for row, ids in enumerate(begun):
+            groups.setdefault(len(ids) if self.encoder_decoder else 0, []).append(row)
+        return list(groups.values())
+
+    def _joined(self, before: tuple[int, ...], draft: Draft, unit: Unit) -> Draft:
+        ids = (*before, *draft.ids)
+        text, length = decode(self.tokenizer, ids), self.vocabulary.count(ids, unit)
+        return replace(draft, ids=ids, text=text, length=length, eos_curve=())
+
     def unsteered(
         self,
         requests: Sequence[Request],
@@ -205,8 +245,9 @@ class Pen:
         return {name: tensor.to(self.model.device) for name, tensor in batch.items()}
 
     def first(self, inputs: dict[str, Tensor]) -> int:
-        """Return the column of the first id that is written."""
-        return 1 if self.encoder_decoder else inputs["input_ids"].shape[1]
+        """Return the column of the first id that is written now."""
+        written = inputs.get("decoder_input_ids") if self.encoder_decoder else inputs["input_ids"]
+        return 1 if written is None else written.shape[1]
 
     def room(self, inputs: dict[str, Tensor]) -> int | None:
         """Return how many tokens the model can write, or None if there is no limit."""
