@@ -100,8 +100,8 @@ def test_p_eos_is_the_model_s_own() -> None:
     for name in ("natural", "plain", "forced_eos", "truncate", "min_max", "exponential_decay", *SAMPLED):
         (draft,) = strategy(name).write(own, [asked])
         assert draft.ids
-        if name == "natural":
-            continue
+        if name in ("natural", "endings"):
+            continue  # written with the signal, so not what the base gives alone
         sequence = torch.cat([inputs, torch.tensor([draft.ids])], 1)
         with torch.inference_mode():
             chances = own.model.base_model(sequence).logits.softmax(-1)[0, inputs.shape[1] - 1 :, EOS]
