@@ -83,15 +83,18 @@ def pairs(wanted: argparse.Namespace) -> Iterator[Pair]:
     order = sorted(range(len(chosen)), key=lambda place: -targets[place])
     requests = [Request(str(place), chosen[place], targets[place], Unit.WORDS) for place in order]
     drafts = pen.flow(requests, [sources[place] for place in order], "natural", ROWS)
-    begun = [_begin(pen, draft.ids, one.target, chance) for one, draft in zip(requests, drafts, strict=True)]
+    most = [max(0, request.target - chance.randint(*BACK)) for request in requests]
+    begun = [pen.vocabulary.beginning(draft.ids, words, Unit.WORDS) for draft, words in zip(drafts, most, strict=True)]
     print(f"{len(begun)} texts, {time.perf_counter() - began:.0f} s", flush=True)
     torch.manual_seed(wanted.seed)
     judge, seen, size = Closing(batch_size=64), Counter[str](), max(1, ROWS // wanted.draws)
     for first in range(0, len(begun), size):
         part = slice(first, first + size)
         drawn = pen.resumed(requests[part], begun[part], wanted.draws, do_sample=True, top_p=0.95, max_new_tokens=64)
+        likely = iter(judge.likely([ending.text for endings in drawn for ending in endings]))
         for request, prefix, endings in zip(requests[part], begun[part], drawn, strict=True):
-            kinds = sort(judge, request.target, len(prefix), endings)
+            over = [next(likely) >= judge.bound and ends_sentence(ending.text) for ending in endings]
+            kinds = sort(endings, over, request.target, len(prefix))
             seen.update({kind: len(some) for kind, some in kinds.items()})
             wrong = [kinds[kind] for kind in ("elsewhere", "stopped") if kinds[kind]]
             for others in wrong if kinds["right"] else []:
@@ -106,19 +109,18 @@ def pairs(wanted: argparse.Namespace) -> Iterator[Pair]:
     print(f"{dict(seen)}, {time.perf_counter() - began:.0f} s", flush=True)
 
 
-def _begin(pen: Any, ids: Sequence[int], target: int, chance: random.Random) -> tuple[int, ...]:
-    """Return the beginning of a text, up to some words before its target."""
-    words = max(0, target - chance.randint(*BACK))
-    ends = (end for end in range(len(ids), -1, -1) if pen.vocabulary.count(ids[:end], Unit.WORDS) <= words)
-    return tuple(ids[: next(ends)])
+def sort(endings: Sequence[Draft], over: Sequence[bool], target: int, begun: int) -> dict[str, list[Sequence[int]]]:
+    """Sort the endings of a text: right, elsewhere, stopped in a sentence, or bad.
 
-
-def sort(judge: Closing, target: int, begun: int, endings: Sequence[Draft]) -> dict[str, list[Sequence[int]]]:
-    """Sort the endings of a text, the ids after so many: right, elsewhere, stopped in a sentence, or bad."""
+    Args:
+        endings: The text with each of them.
+        over: Of each, whether its last sentence is over.
+        target: The words asked for.
+        begun: The ids that all of them begin with; the others are returned.
+    """
     kinds: dict[str, list[Sequence[int]]] = {kind: [] for kind in ("right", "elsewhere", "stopped", "bad")}
-    for draft, likely in zip(endings, judge.likely([draft.text for draft in endings]), strict=True):
-        over = likely >= judge.bound and ends_sentence(draft.text)
-        kind = ("right" if over else "stopped") if draft.length == target else "elsewhere"
+    for draft, whole in zip(endings, over, strict=True):
+        kind = ("right" if whole else "stopped") if draft.length == target else "elsewhere"
         good = draft.ended and repeats(draft.text) < 0.1
         kinds[kind if good else "bad"].append(draft.ids[begun:])
     return kinds

@@ -92,6 +92,17 @@ def test_an_emoji_split_over_tokens_is_one_character() -> None:
         assert final_progress(vocab, ids, Unit.WORDS) == 1
 
 
+@pytest.mark.parametrize("unit", list(Unit))
+def test_a_beginning_is_the_longest_that_is_not_over(unit: Unit) -> None:
+    tokenizer = TOKENIZERS["byte_level"]()
+    ids, vocabulary = tokenizer("The ferry left. It rained.").input_ids, Vocabulary(len(tokenizer), [], tokenizer)
+    for most in range(vocabulary.count(ids, unit) + 2):
+        begun = vocabulary.beginning(ids, most, unit)
+        assert list(begun) == ids[: len(begun)]
+        assert vocabulary.count(begun, unit) <= most
+        assert len(begun) == len(ids) or vocabulary.count(ids[: len(begun) + 1], unit) > most
+
+
 def test_only_what_is_written_counts_and_special_tokens_never_do() -> None:
     vocab = VOCABULARIES["byte_level"]
     words = vocab.tokenizer.encode("The ferry leaves", add_special_tokens=False)

@@ -6,19 +6,16 @@ import importlib.util
 import sys
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
 from impatience.bench_shapes import Trial
-from impatience.lengths import Vocabulary
 from impatience.protocols import PROTOCOLS
 from impatience.recipes import build, load_recipe
 from impatience.shipped import find
 from impatience.strategies import STRATEGIES, Draft
-from toys import byte_level_tokenizer
 
 STUDY = Path(__file__).parents[1] / "study"
 
@@ -68,18 +65,9 @@ def test_a_profile_lists_what_runs_in_a_step() -> None:
 
 
 def test_endings_are_right_where_they_are_over_on_the_target() -> None:
-    prefer, tokenizer = module("prefer"), byte_level_tokenizer()
-    whole = "The ferry left the north pier."
-    ids = tokenizer(whole, add_special_tokens=False)["input_ids"]
-    pen = SimpleNamespace(vocabulary=Vocabulary(len(tokenizer), [], tokenizer))
-    begun = tokenizer.decode(prefer._begin(pen, ids, 9, Random(0)))
-    assert whole.startswith(begun)
-    assert 0 <= len(begun.split()) <= 9 - prefer.BACK[0]
-
     def ending(text: str, number: int, ended: bool = True) -> Draft:
         return Draft((1, 2, number), text, len(text.split()), ended, "missed", 0.5, 1)
 
-    judge = SimpleNamespace(bound=0.5, likely=lambda texts: [float("pier" in text) for text in texts])
     endings = [
         ending("It left the pier.", 3),
         ending("It left the north.", 4),
@@ -87,7 +75,7 @@ def test_endings_are_right_where_they_are_over_on_the_target() -> None:
         ending("It left the pier.", 6, ended=False),
         ending("It left the pier", 7),
     ]
-    kinds = prefer.sort(judge, 4, 2, endings)
+    kinds = module("prefer").sort(endings, [True, False, True, True, False], 4, 2)
     assert kinds == {"right": [(3,)], "stopped": [(4,), (7,)], "elsewhere": [(5,)], "bad": [(6,)]}
 
 

@@ -290,6 +290,11 @@ class Vocabulary:
             opens=flags(text == first.strip() for text, first in zip(stripped, alone, strict=True)),
         )
 
+    def beginning(self, ids: Sequence[int], most: int, unit: Unit) -> tuple[int, ...]:
+        """Return the longest beginning of a text that has no more of a unit than that."""
+        ends = (end for end in range(len(ids), -1, -1) if self.count(ids[:end], unit) <= most)
+        return tuple(ids[: next(ends)])
+
     def count(self, ids: Sequence[int], unit: Unit) -> int:
         """Count what ids hold, in a unit, as a person would count it on the finished text."""
         if unit is Unit.TOKENS:

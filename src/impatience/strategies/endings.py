@@ -53,7 +53,9 @@ class Endings(Drawn):
         tells = pen.model.steering.tells and requests[0].unit is not Unit.SENTENCES
         if missed := [row for row, goal in enumerate(goals) if tells and not goal.met(texts[row][0])]:
             asked = [requests[row] for row in missed]
-            begun = [self._begin(pen, requests[row], texts[row][0]) for row in missed]
+            back = round(self.back / requests[0].unit.tokens)
+            ends = [(texts[row][0].ids, max(0, requests[row].target - back), requests[row].unit) for row in missed]
+            begun = [pen.vocabulary.beginning(*end) for end in ends]
             with seeded(self.seed, asked, pen):
                 drawn = pen.resumed(asked, begun, self.n, **self.sampling(self.temperature))
             for row, endings in zip(missed, drawn, strict=True):
@@ -68,12 +70,6 @@ class Endings(Drawn):
             spent = sum(text.tokens_spent for text in texts[row])
             kept[row] = replace(draft, landed=landed, tokens_spent=spent)
         return [kept[row] for row in range(len(requests))]
-
-    def _begin(self, pen: Pen, request: Request, text: Draft) -> tuple[int, ...]:
-        """Return what stays of a text."""
-        most = max(0, request.target - round(self.back / request.unit.tokens))
-        ends = range(len(text.ids), -1, -1)
-        return text.ids[: next(end for end in ends if pen.vocabulary.count(text.ids[:end], request.unit) <= most)]
 
 
 STRATEGY = Endings
