@@ -37,6 +37,7 @@ from impatience.protocols import Request
 from impatience.recipes import load_recipe
 from impatience.shipped import find
 from impatience.strategies import Draft
+from impatience.tries import Begun
 
 BACK = (6, 24)
 """How many words before the target the endings begin: one of these, and what is between."""
@@ -82,25 +83,30 @@ def pairs(wanted: argparse.Namespace) -> Iterator[Pair]:
     sources = pen.encoder.read(chosen)
     order = sorted(range(len(chosen)), key=lambda place: -targets[place])
     requests = [Request(str(place), chosen[place], targets[place], Unit.WORDS) for place in order]
-    drafts = pen.flow(requests, [sources[place] for place in order], "natural", ROWS)
+    sources = [sources[place] for place in order]
+    drafts = pen.flow(requests, sources, "natural", ROWS)
     most = [max(0, request.target - chance.randint(*BACK)) for request in requests]
     begun = [pen.vocabulary.beginning(draft.ids, words, Unit.WORDS) for draft, words in zip(drafts, most, strict=True)]
     print(f"{len(begun)} texts, {time.perf_counter() - began:.0f} s", flush=True)
-    torch.manual_seed(wanted.seed)
-    judge, seen, size = Closing(batch_size=64), Counter[str](), max(1, ROWS // wanted.draws)
-    for first in range(0, len(begun), size):
-        part = slice(first, first + size)
-        drawn = pen.resumed(requests[part], begun[part], wanted.draws, do_sample=True, top_p=0.95, max_new_tokens=64)
-        likely = iter(judge.likely([ending.text for endings in drawn for ending in endings]))
-        for request, prefix, endings in zip(requests[part], begun[part], drawn, strict=True):
-            over = [next(likely) >= judge.bound and ends_sentence(ending.text) for ending in endings]
-            kinds = sort(endings, over, request.target, len(prefix))
+    judge, seen = Closing(batch_size=64), Counter[str]()
+    for first in range(0, len(begun), ROWS):
+        part = range(first, min(first + ROWS, len(begun)))
+        some = [place for place in part for _ in range(wanted.draws)]
+        there = [Begun(begun[place], draw) for place in part for draw in range(1, wanted.draws + 1)]
+        asked = [requests[place] for place in some], [sources[place] for place in some]
+        drawn = pen.flow(*asked, "natural", ROWS, begun=there, max_new_tokens=64)
+        likely = judge.likely([ending.text for ending in drawn])
+        over = [chance >= judge.bound and ends_sentence(one.text) for chance, one in zip(likely, drawn, strict=True)]
+        for number, place in enumerate(part):
+            request, prefix = requests[place], begun[place]
+            own = slice(number * wanted.draws, (number + 1) * wanted.draws)
+            kinds = sort(drawn[own], over[own], request.target, len(prefix))
             seen.update({kind: len(some) for kind, some in kinds.items()})
             wrong = [kinds[kind] for kind in ("elsewhere", "stopped") if kinds[kind]]
             for others in wrong if kinds["right"] else []:
                 seen["pairs"] += 1
                 yield {
-                    "prompt": sources[int(request.key)],
+                    "prompt": sources[place],
                     "target": request.target,
                     "prefix": prefix,
                     "right": chance.choice(kinds["right"]),

@@ -18,8 +18,8 @@ from toys import CORPUS, EOS, TOKENIZERS, tiny_model
 KINDS = {"bart": "sentencepiece", "llama": "byte_level"}
 """One model type of each kind, and its tokenizer."""
 ROOM = 400
-SAMPLED = ("best_of_n", "endings", "metropolis")
-SMALL = {"limit": 16, "n": 3, "steps": 2}
+SAMPLED = ("best_of_n", "metropolis")
+SMALL = {"limit": 16, "n": 3, "steps": 2, "tries": 3}
 """Options that keep a strategy quick."""
 TARGETS = {Unit.TOKENS: (3, 9, 14), Unit.WORDS: (2, 5, 9), Unit.CHARACTERS: (8, 21, 40), Unit.SENTENCES: (1, 2)}
 

@@ -320,6 +320,6 @@ def test_write_on_a_terminal_watches(command: Any, monkeypatch: pytest.MonkeyPat
     seen.clear()
     assert command("a.txt", "--words", "4", "--exact")[:2] == (0, out), "none of this model's texts lands by itself"
     assert [piece.stage for piece in seen if piece.stage] == [
-        f"{seen[-1].progress} of 4 words, not finished; trying a length below",
+        f"{seen[-1].progress} of 4 words, not finished; trying 8 other endings",
         "none ended there by itself; holding one to 4 words",
     ]

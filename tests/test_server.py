@@ -147,7 +147,7 @@ WRONG: list[tuple[Any, str, str]] = [
     ({"text": NOTE, "target": {"words": 4}, "landing": "soft"}, "landing", "'natural', 'exact' or 'at_most'"),
     ({"text": NOTE, "target": {"words": 4}, "task": "sing"}, "task", "'summarize'"),
     ({"text": NOTE, "target": {"words": 4}, "stream": "yes"}, "stream", "valid boolean"),
-    ({"text": NOTE, "target": {"words": 4}, "tries": 9}, "tries", "less than or equal to 8"),
+    ({"text": NOTE, "target": {"words": 4}, "tries": 17}, "tries", "less than or equal to 16"),
     ({"text": NOTE, "target": {"words": 4}, "tries": 2, "stream": True}, "", "leave out stream, or tries"),
     ({"text": NOTE, "target": {"words": 4}, "lenght": 3}, "lenght", "not permitted"),
     ({"text": NOTE, "target": {"words": 4}, "targets": 3}, "targets", "not permitted"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from impatience.data import TASKS
 from impatience.endings import Landed
@@ -11,6 +11,7 @@ from impatience.landing import Landing
 from impatience.lengths import Unit, measure
 from impatience.registry import nearest
 from impatience.scripts import unspaced
+from impatience.tries import FRESH, Begun
 
 MOST = 10_000_000
 """The most that can be asked for, in any unit."""
@@ -29,6 +30,7 @@ class Ask:
         task: What is done with the source, a name in ``TASKS``; None is what the model was trained for, and a summary
             where nobody knows.
         before: What was said before the text, as (role, text) pairs: a system message, or earlier turns of a chat.
+        begun: What is there of the new text; nothing, as a rule.
 
     Raises:
         SourceError: If the source is empty, or something is half a character.
@@ -43,6 +45,7 @@ class Ask:
     landing: Landing = Landing.NATURAL
     task: str | None = None
     before: tuple[tuple[str, str], ...] = ()
+    begun: Begun = FRESH
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str) or not self.text.strip():
@@ -81,7 +84,7 @@ class Result:
         note: What was done with such a source, in words, and what to know of how the text was counted.
         taken_back: How many characters at the end of the streamed pieces are not in the text: the landing left them
             out, or a later token changed how they are written.
-        tokens: How many tokens the text has, whatever the unit.
+        ids: The tokens of the text as the model wrote them, without EOS.
     """
 
     text: str
@@ -94,7 +97,12 @@ class Result:
     parts: int = 1
     note: str = ""
     taken_back: int = 0
-    tokens: int = 0
+    ids: tuple[int, ...] = field(default=(), repr=False)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the text has, whatever the unit."""
+        return len(self.ids)
 
 
 @dataclass(frozen=True)
@@ -106,7 +114,7 @@ class Piece:
         progress: How long the text is so far, in the unit asked for.
         target: How long it is to be.
         unit: What is counted.
-        stage: What is being done while nothing is shown: the parts of a long source are read, or other lengths tried.
+        stage: What is being done while nothing is shown: the parts of a long source are read, or other endings tried.
     """
 
     text: str

@@ -44,7 +44,7 @@ Tries = Annotated[
     int,
     typer.Option(
         metavar="N",
-        help="If a text does not land well, write up to N-1 more for lengths a little below, and keep the best.",
+        help="If a text does not land well, draw up to N-1 other endings, and keep the best.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the text alone.")]
@@ -64,7 +64,7 @@ def write(
     at_most: AtMost = False,
     task: Task = None,
     model: Model = None,
-    tries: Tries = 5,
+    tries: Tries = 9,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line, with text and report.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -75,7 +75,7 @@ def write(
     lengths = _lengths(words, chars, sentences, tokens, ratio)
     landing = _landing(natural, exact, at_most)
     collect_rarely()
-    from impatience.aiming import check_tries
+    from impatience.tries import check_tries
 
     check_tries(tries)
     asks, failed = _asks(files or ["-"], lengths, landing, task)
@@ -142,11 +142,11 @@ def batch(
     if not source.is_file():
         raise SourceError(f"There is no file {str(source)!r}. Name a JSONL or CSV file.")
     from impatience import batch as jobs
-    from impatience.aiming import check_tries
     from impatience.bars import Bar
     from impatience.data import TASKS, read_rows
     from impatience.landing import Landing
     from impatience.lengths import Unit
+    from impatience.tries import check_tries
     from impatience.writer import DEFAULT_MODEL, load
 
     check_tries(tries)
@@ -282,7 +282,7 @@ def _results(writer: Any, asks: Sequence[Ask], tries: int, *, live: bool) -> Ite
 
 
 def _report(result: Result) -> dict[str, Any]:
-    return {name: value for name, value in vars(result).items() if name not in ("id", "taken_back", "tokens")}
+    return {name: value for name, value in vars(result).items() if name not in ("id", "taken_back", "ids")}
 
 
 def _status(result: Result) -> str:

@@ -5,7 +5,8 @@ longest text. Here a step is one forward pass over tensors that stay where they 
 that a GPU can replay it. Where a text ends, the next one takes its row.
 
 What is read before the last token of a prompt gets no signal and is read in one pass. The last token, which carries
-progress 0 (in an encoder-decoder: the start token), is the first step. Texts are those that ``generate`` writes one at
+progress 0 (in an encoder-decoder: the start token), is the first step. A text that is begun is read in that pass too,
+with its signal, and its last token is the first step. Texts are those that ``generate`` writes one at
 a time, and do not depend on what they are written with.
 """
 
@@ -14,9 +15,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
+from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache
 
 from impatience import stepping
@@ -24,7 +26,9 @@ from impatience.endings import LengthReport, Settlement
 from impatience.families import unwrap
 from impatience.model import LengthControlled
 from impatience.slots import GROUPED, stacked
-from impatience.stepping import Manner, Read, Size, Stepper, Track, at_work, places_of
+from impatience.steering import Course
+from impatience.stepping import Manner, Read, Size, Start, Stepper, Track, at_work, places_of
+from impatience.tries import FRESH, Begun
 
 PEEK = 4
 """On a GPU it is looked up after so many steps which texts have ended: looking means waiting for it."""
@@ -55,12 +59,14 @@ class Order:
     Attributes:
         ids: What the model reads, without padding.
         target: How long the text must be.
-        budget: The most tokens to write, EOS included.
+        budget: The most tokens of the text, EOS included.
+        begun: What is there of it already.
     """
 
     ids: Sequence[int]
     target: int
     budget: int
+    begun: Begun = FRESH
 
 
 @dataclass(frozen=True)
@@ -169,7 +175,7 @@ class Decoder:
 
     def _before(self, order: Order) -> int:
         """Return how many tokens the decoder reads before its first step."""
-        return 0 if self.model.family.encoder_decoder else len(order.ids) - 1
+        return len(order.begun.ids) + (0 if self.model.family.encoder_decoder else len(order.ids) - 1)
 
     def _ready(self, manner: Manner, size: Size, example: Read) -> Stepper:
         """Return tensors that have room for all this: those of an earlier call, if they have."""
@@ -196,7 +202,7 @@ class Decoder:
     ) -> Iterator[tuple[int, Track]]:
         """Write texts, each row one after the other, and yield them as they end."""
         before = [self._before(order) for order in orders]
-        queue = _Queue(self._inner, self.model, orders, size.rows)
+        queue = _Queue(self._inner, self.model, orders, manner, size.rows)
         stepper = self._ready(manner, size, queue.peek())
         column, steps = max(before), 0
         taken: dict[int, int] = {}  # by row, which order it writes
@@ -209,7 +215,7 @@ class Decoder:
                 place, read = queue.take()
                 order = orders[place]
                 stepper.place(read, row, column)
-                begun[row] = (self._first(order), before[place], order.target, order.budget)
+                begun[row] = Start(self._first(order), before[place], order.target, order.budget, order.begun)
                 taken[row], begins[row] = place, column - before[place]
             if begun:
                 stepper.begin(column, begun)
@@ -234,9 +240,23 @@ class Decoder:
 
     def _first(self, order: Order) -> int:
         """Return the id of a text's first step."""
+        if order.begun.ids:
+            return order.begun.ids[-1]
         if self.model.family.encoder_decoder:
             return int(self._inner.generation_config.decoder_start_token_id)
         return order.ids[-1]
+
+
+class _Reads(NamedTuple):
+    """What is read before a text is written or gone on with, and the target if that is told."""
+
+    ids: tuple[int, ...]
+    begun: tuple[int, ...]
+    target: int
+
+    @classmethod
+    def of(cls, order: Order) -> _Reads:
+        return cls(tuple(order.ids), order.begun.ids, order.target if order.begun.ids else 0)
 
 
 class _Queue:
@@ -246,11 +266,12 @@ class _Queue:
         inner: The model without wrappers.
         model: The same with its signal, which is silent while sources are read.
         orders: What is to be written.
+        manner: How.
         most: Sources that are read in one pass.
     """
 
-    def __init__(self, inner: Any, model: LengthControlled, orders: Sequence[Order], most: int) -> None:
-        self.inner, self.model, self.orders, self.most = inner, model, orders, most
+    def __init__(self, inner: Any, model: LengthControlled, orders: Sequence[Order], manner: Manner, most: int) -> None:
+        self.inner, self.model, self.orders, self.manner, self.most = inner, model, orders, manner, most
         self.waiting = deque(range(len(orders)))
         self.ready: deque[tuple[int, Read]] = deque()
 
@@ -266,10 +287,10 @@ class _Queue:
         """Return what was read for the next text."""
         if not self.ready:
             places = self._next()
-            ids = {place: tuple(self.orders[place].ids) for place in places}
-            sources = list(dict.fromkeys(ids.values()))
-            read = dict(zip(sources, self._read(sources), strict=True))
-            self.ready.extend((place, read[ids[place]]) for place in places)
+            reads = {place: _Reads.of(self.orders[place]) for place in places}
+            texts = list(dict.fromkeys(reads.values()))
+            read = dict(zip(texts, self._read(texts), strict=True))
+            self.ready.extend((place, read[reads[place]]) for place in places)
         return self.ready[0][1]
 
     def take(self) -> tuple[int, Read]:
@@ -280,39 +301,58 @@ class _Queue:
     def _next(self) -> list[int]:
         """Return what is read in the next pass; a source that several texts are written from is read once."""
         places: list[int] = []
-        sources: set[tuple[int, ...]] = set()
+        texts: set[_Reads] = set()
         longest = 0
         while self.waiting:
-            ids = tuple(self.orders[self.waiting[0]].ids)
-            if ids not in sources:
-                longest = max(longest, len(ids))
-                if sources and (len(sources) == self.most or longest * (len(sources) + 1) > PREFILL):
+            one = _Reads.of(self.orders[self.waiting[0]])
+            if one not in texts:
+                longest = max(longest, len(one.ids) + len(one.begun))
+                if texts and (len(texts) == self.most or longest * (len(texts) + 1) > PREFILL):
                     break
-                sources.add(ids)
+                texts.add(one)
             places.append(self.waiting.popleft())
         return places
 
-    def _read(self, rows: Sequence[Sequence[int]]) -> Iterator[Read]:
+    def _read(self, texts: Sequence[_Reads]) -> Iterator[Read]:
         self.model.steering.stop()
         device, decoder = self.inner.device, self.model.family.decoder_of(self.inner)
-        ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(device)
         if not self.model.family.encoder_decoder:
             # Padding is on the right, where no earlier token sees it; of the last token a step is made.
+            ids = self._padded([(*text.ids, *text.begun) for text in texts])
             cache, ids = DynamicCache(), ids[:, : max(1, ids.shape[1] - 1)]
+            self._tell(texts, ids, [len(text.ids) for text in texts])
             decoder(input_ids=ids, attention_mask=torch.ones_like(ids), past_key_values=cache, use_cache=True)
+            self.model.steering.stop()
             own = stacked(cache)
-            yield from (Read(own[:, :, row, :, : len(read) - 1]) for row, read in enumerate(rows))
+            lengths = [len(text.ids) + len(text.begun) - 1 for text in texts]
+            yield from (Read(own[:, :, row, :, :length]) for row, length in enumerate(lengths))
             return
-        lengths = torch.tensor([len(row) for row in rows], device=device)
-        mask = (torch.arange(ids.shape[1], device=device) < lengths[:, None]).long()
+        ids, sizes = self._padded([text.ids for text in texts]), [len(text.ids) for text in texts]
+        mask = (torch.arange(ids.shape[1], device=device) < torch.tensor(sizes, device=device)[:, None]).long()
         encoded = self.inner.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
         both = EncoderDecoderCache(DynamicCache(), DynamicCache())
         given = {"encoder_hidden_states": encoded, "encoder_attention_mask": mask, "past_key_values": both}
-        # A step that is thrown away: it leaves the keys and values of the source.
-        decoder(input_ids=torch.zeros_like(ids[:, :1]), **given, use_cache=True)
+        # Where nothing is begun, this is a step that is thrown away: it leaves the keys and values of the source.
+        start = int(self.inner.generation_config.decoder_start_token_id)
+        begun = self._padded([(start, *text.begun)[: max(1, len(text.begun))] for text in texts])
+        self._tell(texts, begun, [1] * len(texts))
+        decoder(input_ids=begun, **given, use_cache=True)
+        self.model.steering.stop()
         own, source = stacked(both.self_attention_cache), stacked(both.cross_attention_cache)
-        for row, read in enumerate(rows):
-            yield Read(own[:, :, row], source[:, :, row, :, : len(read)], encoded[row, : len(read)])
+        for row, text in enumerate(texts):
+            mine = own[:, :, row, :, : len(text.begun)]
+            yield Read(mine, source[:, :, row, :, : sizes[row]], encoded[row, : sizes[row]])
+
+    def _padded(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        tensors = [torch.tensor(row) for row in rows]
+        return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True).to(self.inner.device)
+
+    def _tell(self, texts: Sequence[_Reads], ids: Tensor, starts: list[int]) -> None:
+        """Leave the signal for what is there of texts; the first written ids are at ``starts``."""
+        if self.manner.steered and any(text.begun for text in texts):
+            target = torch.tensor([max(1, text.target) for text in texts], device=ids.device)
+            course = Course(target, self.manner.unit, torch.tensor(starts, device=ids.device))
+            self.model.steering.steer(course, ids, ids.shape[1], noisy=False)
 
 
 def _up(count: int, step: int) -> int:

@@ -1,16 +1,16 @@
-"""Asks that are written for several aims, see ``impatience.aiming``, whoever writes them."""
+"""Asks that are written with several endings, see ``impatience.tries``, whoever writes them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from impatience import aiming
-from impatience.aiming import Goal, Shot
+from impatience import tries as trying
 from impatience.asks import Ask, Result
 from impatience.errors import SourceError
 from impatience.landing import Landing
 from impatience.prompts import Prompts
+from impatience.tries import Goal, Try
 
 Written = Mapping[int, Result | SourceError]
 """Results by the position of their asks."""
@@ -22,15 +22,15 @@ def goal_of(ask: Ask, tries: int, prompts: Prompts) -> Goal:
     return Goal(ask.target, ask.unit, ask.landing, sentence, tries if prompts.tells_length(ask.unit) else 1)
 
 
-def aimed(
+def tried(
     asks: Sequence[Ask], tries: int, write: Callable[[Sequence[Ask]], Iterable[Written]], prompts: Prompts
 ) -> Iterator[tuple[int, Result | SourceError]]:
-    """Write texts for their targets, then for a few lengths below where that did not land well, and keep the best.
+    """Write texts, then other endings for those that did not land well, and keep the best.
 
     Args:
         asks: What to write.
         tries: How many texts are written for one at most.
-        write: Writes asks as they are, some at a time; see ``impatience.aiming``.
+        write: Writes asks as they are, some at a time; see ``impatience.tries``.
         prompts: Knows what the model is told, and what it was trained for.
 
     Yields:
@@ -39,12 +39,12 @@ def aimed(
     """
     goals = [goal_of(ask, tries, prompts) for ask in asks]
 
-    def shoot(shots: Sequence[Shot]) -> Iterator[tuple[Shot, Result | SourceError]]:
-        for written in write([replace(asks[shot.place], target=shot.aim, landing=shot.landing) for shot in shots]):
+    def write_tries(some: Sequence[Try]) -> Iterator[tuple[Try, Result | SourceError]]:
+        for written in write([replace(asks[one.place], landing=one.landing, begun=one.begun) for one in some]):
             for number, result in written.items():
-                yield shots[number], _seen(result, goals[shots[number].place], shots[number])
+                yield some[number], _seen(result, goals[some[number].place], some[number])
 
-    return aiming.aimed(goals, shoot)
+    return trying.tried(goals, prompts.vocabulary, write_tries)
 
 
 def stage(goal: Goal, first: Result, asks: Sequence[Ask]) -> str:
@@ -53,17 +53,17 @@ def stage(goal: Goal, first: Result, asks: Sequence[Ask]) -> str:
     Args:
         goal: What is wished for.
         first: That text.
-        asks: What is written next, as ``aimed`` hands it on.
+        asks: What is written next, as ``tried`` hands it on.
     """
     if asks[0].landing is not Landing.NATURAL:
         return f"none ended there by itself; holding one to {goal.target} {goal.unit}"
     cut = "" if goal.finished(first) else ", not finished"
-    below = "a length" if len(asks) == 1 else f"{len(asks)} lengths"
-    return f"{first.length} of {goal.target} {goal.unit}{cut}; trying {below} below"
+    others = "another ending" if len(asks) == 1 else f"{len(asks)} other endings"
+    return f"{first.length} of {goal.target} {goal.unit}{cut}; trying {others}"
 
 
-def _seen(result: Result | SourceError, goal: Goal, shot: Shot) -> Result | SourceError:
-    """Return a text as what it is for the target, whatever it was written for."""
-    if isinstance(result, SourceError) or shot.landing is not Landing.NATURAL:
+def _seen(result: Result | SourceError, goal: Goal, one: Try) -> Result | SourceError:
+    """Return a text that was written without force as what it is for its goal."""
+    if isinstance(result, SourceError) or one.landing is not Landing.NATURAL:
         return result
-    return replace(result, target=goal.target, landed=goal.landed(result))
+    return replace(result, landed=goal.landed(result))

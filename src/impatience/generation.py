@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
+from impatience.draws import Draws
 from impatience.endings import LengthReport, Settlement
 from impatience.errors import OptionError, TargetError, TokenizerError
 from impatience.landing import Lander, Landing
@@ -136,7 +137,8 @@ class Call:
         bounded = bool({"max_new_tokens", "max_length"} & kwargs.keys()) or any(limits)
         processors = LogitsProcessorList(kwargs.pop("logits_processor", None) or [])
         if (stretch := kwargs.pop("no_loops", None)) is not None:
-            processors.append(NoLoops(stretch))
+            processors.append(NoLoops(stretch, self.start))
+        draws = kwargs.pop("draws", None)
         # The model's own wishes are set aside; what the caller passes stays. (None would be filled from them again.)
         config.min_length, config.min_new_tokens = 0, None if defaults.min_new_tokens is None else 0
         kwargs = config.update(**kwargs)
@@ -164,6 +166,8 @@ class Call:
         if self.landing is not Landing.NATURAL:
             lander = Lander(self.landing, self.target, self.start, last, self.vocabulary, self.trace.eos)
             processors.append(lander)
+        if draws is not None and any(draws):
+            processors.append(Draws(draws, self.start))
         return {**kwargs, "generation_config": config, "logits_processor": processors}
 
     def finish(self, output: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
@@ -162,6 +162,7 @@ class LengthControlled(nn.Module):
         return_report: bool = False,
         prompt_lengths: Any = None,
         no_loops: int | None = None,
+        draws: Sequence[int] | None = None,
         **kwargs: Any,
     ) -> Any:
         """Write texts of the lengths asked for, with everything else ``generate`` can do.
@@ -177,6 +178,7 @@ class LengthControlled(nn.Module):
             prompt_lengths: For decoder-only models that resume a text: prompt tokens of each row, padding not
                 counted; what follows them counts as written.
             no_loops: Never write the same so many tokens in a row twice.
+            draws: For each row the number of a draw, the same every time and in every batch; 0 takes the likeliest.
             **kwargs: What else the base model's ``generate`` takes.
 
         Returns:
@@ -203,7 +205,8 @@ class LengthControlled(nn.Module):
         room = self.family.room(inner)
         call = Call(target, mode, course.start, first, None if room is None else room - first, self.vocabulary)
         with unforced(inner), self._following(course, inner):
-            kwargs = call.prepare(inner.generation_config, kwargs | {"no_loops": no_loops}, report=return_report)
+            kwargs |= {"no_loops": no_loops, "draws": draws}
+            kwargs = call.prepare(inner.generation_config, kwargs, report=return_report)
             return call.finish(self.base_model.generate(input_ids=ids, **kwargs))
 
     def _check_source(self, ids: Tensor | None, attention_mask: Tensor | None) -> None:

@@ -52,7 +52,8 @@ class Prompts:
     """
 
     def __init__(self, model: LengthControlled, trained: Mapping[str, Any] | None = None) -> None:
-        self.tokenizer = model.vocabulary.require_tokenizer(Unit.WORDS)
+        self.vocabulary = model.vocabulary
+        self.tokenizer = self.vocabulary.require_tokenizer(Unit.WORDS)
         self.trained = dict(trained or {})
         self.encoder_decoder, self._steering = model.family.encoder_decoder, model.steering
         self.room = model.family.room(unwrap(model.base_model))

@@ -19,19 +19,23 @@ class NoLoops(LogitsProcessor):  # type: ignore[misc]
 
     Args:
         size: Tokens in a stretch, at least 2.
+        start: (B,) column of each row's first written id; None is where the call begins to write.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, start: Tensor | None = None) -> None:
         if isinstance(size, bool) or not isinstance(size, int) or size < 2:
             raise OptionError(f"no_loops={size!r}: give how many tokens may not come twice, at least 2.")
-        self.size = size
-        self.first: int | None = None
+        self.size, self.start = size, start
+        self.first = None if start is None else int(start.min())
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return (B, V) scores with -inf where a stretch would come twice."""
         if self.first is None:
             self.first = input_ids.shape[1]
-        return bar(input_ids[:, self.first :], scores, self.size)
+        own = None
+        if self.start is not None:
+            own = (self.start - self.first).repeat_interleave(len(scores) // len(self.start))[:, None]
+        return bar(input_ids[:, self.first :], scores, self.size, own)
 
 
 def bar(ids: Tensor, scores: Tensor, size: int, start: Tensor | None = None) -> Tensor:

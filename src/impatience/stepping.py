@@ -1,9 +1,9 @@
 """One step of many texts: tensors that stay where they are, and a forward pass over them that chooses the next ids.
 
 What a row is about is in a few numbers: its last id, its position, its first column in the cache, its target, its
-budget, how much is written, whether it is still being written, and its tally. The signal is computed from them inside
-the step. Nothing in a step waits for the GPU, so it can be recorded and replayed; but for landings that have to look
-at the text itself, which choose outside of it. Shape letters: B rows, W tokens of the longest text.
+budget, how much is written, whether it is still being written, its draw, and its tally. The signal is computed from
+them inside the step. Nothing in a step waits for the GPU, so it can be recorded and replayed; but for landings that
+have to look at the text itself, which choose outside of it. Shape letters: B rows, W tokens of the longest text.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
+from impatience.draws import drawn
 from impatience.families import unwrap
 from impatience.graphs import Replays
 from impatience.landing import Lander, Landing
@@ -27,13 +28,14 @@ from impatience.model import LengthControlled
 from impatience.repetition import NoLoops, bar
 from impatience.slots import GROUPED, SlotCache, SourceCache
 from impatience.tally import WIDTH, Tally
+from impatience.tries import Begun
 
 STRIDE = 256
 """On a GPU the cache is read in so many columns at a time: a recorded step reads as many as it was recorded with."""
 _FINE = 32
 """The same where nothing is recorded."""
 
-_ID, _POSITION, _BEGIN, _TARGET, _BUDGET, _COUNT, _LIVE, _TALLY = range(8)
+_ID, _POSITION, _BEGIN, _TARGET, _BUDGET, _COUNT, _LIVE, _DRAW, _TALLY = range(9)
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Manner:
         eos: The ids that end a text.
         no_loops: How many tokens in a row may not come twice; None if they may.
         steered: Whether the model is told how long its texts must be.
+        draws: Whether texts may be drawn; else each token is the likeliest.
     """
 
     unit: Unit
@@ -53,6 +56,7 @@ class Manner:
     eos: tuple[int, ...]
     no_loops: int | None = None
     steered: bool = True
+    draws: bool = False
 
     def __post_init__(self) -> None:
         """Refuse stretches that are too short."""
@@ -99,6 +103,25 @@ class Read:
 
 
 @dataclass(frozen=True)
+class Start:
+    """Where a text begins.
+
+    Attributes:
+        first: The id that comes next.
+        read: How many were read before it.
+        target: How long the text must be.
+        budget: The most tokens of it, EOS included.
+        begun: What is there of it; its last id is ``first``.
+    """
+
+    first: int
+    read: int
+    target: int
+    budget: int
+    begun: Begun
+
+
+@dataclass(frozen=True)
 class Track:
     """What was written in a row: ids, and of each step what the model itself would have done.
 
@@ -130,6 +153,7 @@ class Stepper:
         self.inner: Any = unwrap(model.base_model)
         self.device, self.dtype, self.places = self.inner.device, self.inner.dtype, places_of(self.inner)
         self.tally = Tally(model.vocabulary, manner.unit, self.device)
+        self.counter = Tally(model.vocabulary, manner.unit, torch.device("cpu"))
         self.eos = torch.tensor(manner.eos, device=self.device, dtype=torch.long)
         self.numbers = self._zeros(size.rows, _TALLY + WIDTH)
         self.column = self._zeros(1)
@@ -164,25 +188,31 @@ class Stepper:
         self.numbers.zero_()
         self.numbers[:, _TARGET] = 1
 
-    def begin(self, column: int, texts: dict[int, tuple[int, int, int, int]]) -> None:
-        """Begin texts.
+    def begin(self, column: int, texts: dict[int, Start]) -> None:
+        """Begin texts, or go on with what is there of them.
 
         Args:
             column: Where the next step writes, in all rows.
-            texts: By row, the id that comes next, how many were read before it, the target and the budget.
+            texts: By row.
         """
         self.column.fill_(column)
-        numbers = [
-            [first, read, column - read, target, budget, 0, 1, *self.tally.fresh]
-            for first, read, target, budget in texts.values()
-        ]
+        counted = {ids: self.counter.after(ids) for ids in {text.begun.ids for text in texts.values()}}
+        numbers = []
+        for row, text in texts.items():
+            ids, draw = text.begun
+            place = text.first, text.read, column - text.read, text.target, text.budget
+            numbers.append([*place, len(ids), 1, draw, *counted[ids]])
+            if ids:
+                self.text[row, : len(ids)] = torch.tensor(ids, device=self.device)
+                for track in (self.choice, self.chance, self.curve):
+                    track[row, : len(ids)] = 0
         rows = torch.tensor(list(texts), device=self.device)
         self.numbers.index_copy_(0, rows, torch.tensor(numbers, device=self.device))
 
     def place(self, read: Read, row: int, column: int) -> None:
         """Put what was read of a source where its text will be written."""
+        self.cache.place(read.own, row, column)
         if read.source is None or read.encoded is None:
-            self.cache.place(read.own, row, column)
             return
         tokens = read.encoded.shape[0]
         self.sources.store[:, :, row, :, :tokens] = read.source
@@ -278,12 +308,15 @@ class Stepper:
         self._note(self.chance, chance)
         if self.lander is not None:
             self.lander.follow(numbers[:, _TARGET], start, start + numbers[:, _BUDGET])
-            written = self.lander(ids, scores).argmax(-1)
+            scores = self.lander(ids, scores)
+            written = scores.argmax(-1)
+        if self.manner.draws:
+            written = drawn(scores, numbers[:, _DRAW], count).argmax(-1)
         self._note(self.text, written)
         budget, kept = numbers[:, _BUDGET], self.tally.advance(numbers[:, _TALLY:], written)
         ended = (written[:, None] == self.eos).any(1) | (count + live >= budget)
         same = (numbers[:, column] for column in (_BEGIN, _TARGET, _BUDGET))
-        moved = [written, numbers[:, _POSITION] + live, *same, count + live, live * (~ended).long()]
+        moved = [written, numbers[:, _POSITION] + live, *same, count + live, live * (~ended).long(), numbers[:, _DRAW]]
         numbers.copy_(torch.cat([torch.stack(moved, 1), kept], 1))
         self.column.add_(1)
 

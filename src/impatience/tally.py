@@ -13,6 +13,8 @@ Shape letters: B rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -41,6 +43,13 @@ class Tally:
     def fresh(self) -> tuple[int, ...]:
         """What a row keeps before anything is written."""
         return (0, _NEVER, 0) if self.unit is Unit.CHARACTERS else (0,) * WIDTH
+
+    def after(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """What a row keeps once ids are written."""
+        kept = torch.tensor([self.fresh], device=self.special.device)
+        for i in ids:
+            kept = self.advance(kept, torch.tensor([i], device=kept.device))
+        return tuple(kept[0].tolist())
 
     def progress(self, kept: Tensor) -> Tensor:
         """Return the (B,) float32 progress of rows that keep (B, 3) numbers."""

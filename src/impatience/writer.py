@@ -16,11 +16,10 @@ from typing import Any
 import torch
 
 from impatience import toy
-from impatience.aiming import check_tries
 from impatience.asks import Ask, Piece, Result, remark
 from impatience.batching import Load, Stream, batches, memory_budget, streams
 from impatience.data import Example
-from impatience.drafting import aimed, goal_of, stage
+from impatience.drafting import goal_of, stage, tried
 from impatience.errors import ImpatienceError, ModelFilesError, SourceError, TargetError
 from impatience.families import unwrap
 from impatience.landing import Landing
@@ -35,6 +34,7 @@ from impatience.sources import DEFAULT_MODEL, resolve
 from impatience.storage import PROMPT, is_length_controlled, load_base, load_prompt
 from impatience.strategies import Pen
 from impatience.streaming import Feed, Item, Readers, feeding, stream
+from impatience.tries import check_tries
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Writer:
             landing: ``"natural"``, ``"exact"`` or ``"at_most"``.
             task: ``"summarize"``, ``"rewrite"``, ``"title"``, ``"question"`` or ``"chat"``; None is what the model was
                 trained for, and a summary where nobody knows.
-            tries: How many texts are written at most, for the target and lengths a little below it; the best is kept.
+            tries: How many texts are written at most, the first and other endings of it; the best is kept.
             **kwargs: What else ``generate`` takes, e.g. ``do_sample=True``.
         """
         asked = zip(Unit, (tokens, words, characters, sentences), strict=True)
@@ -99,7 +99,7 @@ class Writer:
         Args:
             asks: What to write; units, landings and tasks may differ.
             budget: The most tokens that are in memory, rows × (source + output); None is what there is room for.
-            tries: How many texts are written for each at most; see ``impatience.aiming``.
+            tries: How many texts are written for each at most; see ``impatience.tries``.
             **kwargs: What else ``generate`` takes.
 
         Returns:
@@ -148,7 +148,7 @@ class Writer:
         else:
             places = sorted(place for some in short for place in some.places)
             write = partial(self.as_written, budget=budget, **kwargs)
-            for n, one in aimed([asks[n] for n in places], tries, write, self.prompts):
+            for n, one in tried([asks[n] for n in places], tries, write, self.prompts):
                 yield {places[n]: one}
         for position in long:
             try:
@@ -215,7 +215,8 @@ class Writer:
 
     def load(self, ask: Ask, source: int) -> Load:
         """Say what a text takes whose source has so many tokens."""
-        return Load(ask.unit, ask.landing, source, self.prompts.output(ask, source))
+        there = len(ask.begun.ids)
+        return Load(ask.unit, ask.landing, source + there, max(1, self.prompts.output(ask, source) - there))
 
     @property
     def room(self) -> int | None:
@@ -253,12 +254,12 @@ class Writer:
     ) -> list[Result]:
         """Write asks of one unit and landing, whose sources the model can read, in so many rows where it may choose."""
         requests = [Request(ask.id, Example(ask.id, ask.text, ""), ask.target, ask.unit) for ask in asks]
-        landing = asks[0].landing
+        landing, begun = asks[0].landing, [ask.begun for ask in asks]
         with self._lock:
             if self.pen.flows(len(asks), options):
-                drafts = self.pen.flow(requests, sources, landing, rows, readers, **options)
+                drafts = self.pen.flow(requests, sources, landing, rows, readers, begun, **options)
             else:
-                drafts = self.pen.steered(requests, landing, inputs=self.pen.pad(sources), **options)
+                drafts = self.pen.steered(requests, landing, sources=sources, begun=begun, **options)
         texts = [whole_ending(draft.text) for draft in drafts]
         return [
             Result(
@@ -270,7 +271,7 @@ class Writer:
                 draft.eos_probability or 0.0,
                 id=ask.id,
                 note=remark(text, ask.unit),
-                tokens=len(draft.ids),
+                ids=draft.ids,
             )
             for ask, draft, text in zip(asks, drafts, texts, strict=True)
         ]
@@ -307,7 +308,7 @@ class Writer:
                 seen.extend(results)
                 yield dict(zip(places, results, strict=True))
 
-        for _, result in aimed([condensed.ask], tries, write, self.prompts):
+        for _, result in tried([condensed.ask], tries, write, self.prompts):
             if isinstance(result, Result):
                 feed.finish(result)
 

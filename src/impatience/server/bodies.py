@@ -52,7 +52,7 @@ class WriteBody(_Strict):
     task: Task | None = Field(None, description="What to do with the text; null is what the model was trained for.")
     landing: LandingName = Field("natural", description="Who decides where the text ends.")
     stream: bool = Field(False, description="Send the text in pieces, as server-sent events.")
-    tries: int = Field(1, description="Write up to so many texts, and send the best; not in pieces.", ge=1, le=8)
+    tries: int = Field(1, description="Write up to so many texts, and send the best; not in pieces.", ge=1, le=16)
 
     @model_validator(mode="after")
     def _whole_if_chosen(self) -> WriteBody:

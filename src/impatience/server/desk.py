@@ -11,7 +11,7 @@ from threading import Condition, Thread
 
 from impatience.asks import Ask, Result
 from impatience.batching import BUDGET, Load, batches
-from impatience.drafting import aimed
+from impatience.drafting import tried
 from impatience.long_texts import condense
 from impatience.streaming import Feed, Gone, Item
 from impatience.writer import Writer
@@ -85,7 +85,7 @@ class Desk:
             if tries == 1:
                 self.hand_in(feed, self.writer.prompts.reads(condensed.ask))
                 return
-            for _, result in aimed([condensed.ask], tries, partial(self._tried, feed), self.writer.prompts):
+            for _, result in tried([condensed.ask], tries, partial(self._tried, feed), self.writer.prompts):
                 feed.finish(_result(result))
         except BaseException as error:
             feed.deliver(error)

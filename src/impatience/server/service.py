@@ -131,7 +131,7 @@ class Service:
                 "target_too_long",
                 "target",
             )
-        tries = len(goal_of(ask, tries, self.writer.prompts).aims)
+        tries = goal_of(ask, tries, self.writer.prompts).tries
         if tries == 1 and fits(ask, self.writer.prompts, len(ids)):
             self.desk.hand_in(feed, ids)
         else:

@@ -23,6 +23,7 @@ from impatience.lengths import Target, Unit, decode, measure
 from impatience.model import LengthControlled
 from impatience.protocols import Request
 from impatience.stepping import Manner
+from impatience.tries import FRESH, Begun
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +88,8 @@ class Pen:
         requests: Sequence[Request],
         landing: str = "natural",
         *,
-        inputs: dict[str, Tensor] | None = None,
+        sources: list[list[int]] | None = None,
+        begun: Sequence[Begun] | None = None,
         **options: Any,
     ) -> list[Draft]:
         """Write with the signal.
@@ -95,55 +97,56 @@ class Pen:
         Args:
             requests: What to write; all in one unit.
             landing: Who decides where the texts end.
-            inputs: What the model reads instead of the sources.
+            sources: What the model reads; by default the requests' own sources.
+            begun: What is there of each text; what is new is spent.
             **options: What else ``generate`` takes.
         """
-        target, inputs, options = self._target(requests), inputs or self.inputs(requests), self.settings | options
-        mode = Landing.parse(landing)
+        begun, options = begun or [FRESH] * len(requests), self.settings | options
+        sources = sources or self.encoder.read([request.example for request in requests])
         if self.flows(len(requests), options):
-            return self._flow(target, mode, self._unpad(inputs), options, ROWS, steered=True)
-        budgets = self._budgets(target, mode, self.room(inputs), options)
-        asked: Any = {**inputs, f"target_{target.unit}": list(target.values), "landing": landing}
-
-        def generate(**kwargs: Any) -> Any:
-            return self.model.generate(**asked, return_report=True, **kwargs)
-
-        return self._write(generate, self.first(inputs), options, budgets)
-
-    def resumed(
-        self, requests: Sequence[Request], begun: Sequence[tuple[int, ...]], copies: int, **options: Any
-    ) -> list[list[Draft]]:
-        """Go on with texts that are begun, each so many times, with the signal; only what is new is spent.
-
-        Args:
-            requests: What to write; all in one unit.
-            begun: The ids that are written already.
-            copies: How many drafts there are for each.
-            **options: What else ``generate`` takes.
-        """
-        found: dict[int, list[Draft]] = {}
+            return self.flow(requests, sources, landing, ROWS, begun=begun, **options)
+        found: dict[int, Draft] = {}
         for rows in self._alike(begun):
-            some, before = [requests[row] for row in rows], [begun[row] for row in rows]
-            prompts = self.encoder.read([request.example for request in some])
-            if self.encoder_decoder:
-                start = self._inner.generation_config.decoder_start_token_id
-                ids = torch.tensor([[start, *ids] for ids in before], device=self.model.device)
-                inputs, given = self.pad(prompts) | {"decoder_input_ids": ids}, options
-            else:
-                inputs = self.pad([[*prompt, *ids] for prompt, ids in zip(prompts, before, strict=True)])
-                given = options | {"prompt_lengths": [len(prompt) for prompt in prompts]}
-            drafts = self.steered(some, inputs=inputs, num_return_sequences=copies, **given)
-            for place, row in enumerate(rows):
-                own = drafts[place * copies : (place + 1) * copies]
-                found[row] = [self._joined(begun[row], draft, requests[row].unit) for draft in own]
+            asked = [(requests[row], sources[row], begun[row]) for row in rows]
+            found.update(zip(rows, self._generated(asked, landing, options), strict=True))
         return [found[row] for row in range(len(requests))]
 
-    def _alike(self, begun: Sequence[tuple[int, ...]]) -> list[list[int]]:
-        """Return which texts can go on together: an encoder-decoder has no padding before what it writes."""
+    def _alike(self, begun: Sequence[Begun]) -> list[list[int]]:
+        """Return which texts can be written together: an encoder-decoder has no padding before what it writes."""
         groups: dict[int, list[int]] = {}
-        for row, ids in enumerate(begun):
+        for row, (ids, _) in enumerate(begun):
             groups.setdefault(len(ids) if self.encoder_decoder else 0, []).append(row)
         return list(groups.values())
+
+    def _generated(
+        self, asked: list[tuple[Request, list[int], Begun]], landing: str, options: dict[str, Any]
+    ) -> list[Draft]:
+        """Write with ``generate``; what is begun is as long in all texts of an encoder-decoder."""
+        requests, sources, begun = map(list, zip(*asked, strict=True))
+        target, before = self._target(requests), [ids for ids, _ in begun]
+        mode, inputs = Landing.parse(landing), self.pad(sources)
+        budgets = self._budgets(target, mode, self.room(inputs), options, before)
+        given: dict[str, Any] = {f"target_{target.unit}": list(target.values), "landing": landing}
+        if any(before) and self.encoder_decoder:
+            start = self._inner.generation_config.decoder_start_token_id
+            given["decoder_input_ids"] = torch.tensor([[start, *ids] for ids in before], device=self.model.device)
+        elif any(before):
+            given["prompt_lengths"] = [len(ids) for ids in sources]
+            inputs = self.pad([[*ids, *there] for ids, there in zip(sources, before, strict=True)])
+        given |= inputs
+        if any(before):
+            room = self.room(given)
+            options = {"max_new_tokens": max(budgets) if room is None else min(max(budgets), room), **options}
+        if any(draw for _, draw in begun):
+            given |= {"draws": [draw for _, draw in begun]}
+            options = options | {"num_beams": 1}
+
+        def generate(**kwargs: Any) -> Any:
+            return self.model.generate(**given, return_report=True, **kwargs)
+
+        drafts = self._write(generate, self.first(given), options, budgets)
+        units = [request.unit for request in requests]
+        return [self._joined(*one) if one[0] else one[1] for one in zip(before, drafts, units, strict=True)]
 
     def _joined(self, before: tuple[int, ...], draft: Draft, unit: Unit) -> Draft:
         ids = (*before, *draft.ids)
@@ -212,6 +215,7 @@ class Pen:
         landing: str,
         rows: int,
         watch: Watch | None = None,
+        begun: Sequence[Begun] | None = None,
         **options: Any,
     ) -> list[Draft]:
         """Write with the signal in so many rows, each filled again as its text ends; see ``flows``.
@@ -222,10 +226,12 @@ class Pen:
             landing: Who decides where the texts end.
             rows: How many are written at the same time.
             watch: Reads along.
+            begun: What is there of each text.
             **options: What else ``generate`` takes.
         """
         target, mode, options = self._target(requests), Landing.parse(landing), self.settings | options
-        return self._flow(target, mode, sources, options, rows, watch, steered=True)
+        begun = begun or [FRESH] * len(requests)
+        return self._flow(target, mode, sources, options, rows, watch, steered=True, begun=begun)
 
     def inputs(self, requests: Sequence[Request]) -> dict[str, Tensor]:
         """Return what the model reads."""
@@ -279,14 +285,23 @@ class Pen:
             self.vocabulary.require_tokenizer(unit)
         return Target(unit, tuple(request.target for request in requests))
 
-    def _budgets(self, target: Target, landing: Landing, room: int | None, options: dict[str, Any]) -> list[int]:
+    def _budgets(
+        self,
+        target: Target,
+        landing: Landing,
+        room: int | None,
+        options: Mapping[str, Any],
+        begun: Sequence[Sequence[int]] = (),
+    ) -> list[int]:
         """Return the most tokens each request would be given alone; a call gives all as many as the longest needs.
 
-        A text that misses its target is cut there, so that it does not depend on what it was written with.
+        A text that misses its target is cut there, so that it does not depend on what it was written with. What is
+        there of a text counts, unless the caller sets the limit.
         """
         if "max_new_tokens" in options:
             return [int(options["max_new_tokens"])] * len(target.values)
-        return [step_budget(Target(target.unit, (value,)), landing, room, self.extra) for value in target.values]
+        whole = [step_budget(Target(target.unit, (value,)), landing, room, self.extra) for value in target.values]
+        return [max(1, budget - len(ids)) for budget, ids in zip(whole, begun or [()] * len(whole), strict=True)]
 
     def _flow(
         self,
@@ -298,22 +313,25 @@ class Pen:
         watch: Watch | None = None,
         *,
         steered: bool,
+        begun: Sequence[Begun] | None = None,
     ) -> list[Draft]:
         """Write with our own loop, so many texts at a time."""
-        orders, room = [], self.model.family.room(self._inner)
-        for ids, value in zip(sources, target.values, strict=True):
+        orders, room = list[Order](), self.model.family.room(self._inner)
+        for ids, value, there in zip(sources, target.values, begun or [FRESH] * len(sources), strict=True):
             left = None if room is None else room - (1 if self.encoder_decoder else len(ids))
-            (budget,) = self._budgets(Target(target.unit, (value,)), landing, left, options)
-            orders.append(Order(ids, value, budget))
-        manner = Manner(target.unit, landing, tuple(self.eos), options.get("no_loops"), steered)
+            (budget,) = self._budgets(Target(target.unit, (value,)), landing, left, options, [there.ids])
+            orders.append(Order(ids, value, len(there.ids) + budget, there))
+        draws = any(order.begun.draw for order in orders)
+        manner = Manner(target.unit, landing, tuple(self.eos), options.get("no_loops"), steered, draws)
         self._decoder = self._decoder or Decoder(self.model)
-        return [self._draft(written) for written in self._decoder.write(orders, manner, rows, watch)]
+        texts = self._decoder.write(orders, manner, rows, watch)
+        return [self._draft(written, len(order.begun.ids)) for written, order in zip(texts, orders, strict=True)]
 
     def _unpad(self, inputs: dict[str, Tensor]) -> list[list[int]]:
         masks = inputs["attention_mask"].bool().tolist()
         return [list(compress(ids, mask)) for ids, mask in zip(inputs["input_ids"].tolist(), masks, strict=True)]
 
-    def _draft(self, written: Written) -> Draft:
+    def _draft(self, written: Written, before: int) -> Draft:
         ids, report = written.ids[: written.kept], written.report
         ended = written.kept < len(written.ids)  # by EOS, or where a landing took the end back
         return Draft(
@@ -323,8 +341,8 @@ class Pen:
             ended=ended,
             landed=report.landed,
             eos_probability=report.eos_probability if ended else None,
-            tokens_spent=len(written.ids),
-            eos_curve=tuple(round(chance, 6) for chance in written.eos_curve[: len(ids) + ended]),
+            tokens_spent=len(written.ids) - before,
+            eos_curve=() if before else tuple(round(chance, 6) for chance in written.eos_curve[: len(ids) + ended]),
         )
 
     def _write(

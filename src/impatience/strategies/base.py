@@ -24,7 +24,7 @@ from impatience.protocols import Request
 from impatience.registry import Registry, option
 from impatience.strategies._pen import LIMIT, Draft, Pen
 
-__all__ = ["STRATEGIES", "Draft", "Drawn", "Limited", "Pen", "Sampled", "Strategy", "seeded", "within"]
+__all__ = ["STRATEGIES", "Draft", "Limited", "Pen", "Sampled", "Strategy", "seeded", "within"]
 
 
 @contextmanager
@@ -69,29 +69,20 @@ class Limited(Strategy):
 
 
 @dataclass(frozen=True)
-class Drawn(Strategy):
-    """A strategy that draws."""
+class Sampled(Limited):
+    """A strategy that draws its texts, held by nothing."""
 
     top_p: float = option(0.95, "draw from the likeliest tokens that have this share of the probability")
     seed: int = option(0, "of what is drawn; the requests' keys are mixed in")
 
     def __post_init__(self) -> None:
         """Check the values once, here."""
+        super().__post_init__()
         within("top_p", self.top_p, 0.01, 1)
 
     def sampling(self, temperature: float = 1.0) -> dict[str, Any]:
         """Return what ``generate`` needs to draw as the options say, whatever the model's own settings are."""
         return {"do_sample": True, "num_beams": 1, "temperature": temperature, "top_p": self.top_p, "top_k": 0}
-
-
-@dataclass(frozen=True)
-class Sampled(Drawn, Limited):
-    """A strategy that draws its texts, held by nothing."""
-
-    def __post_init__(self) -> None:
-        """Check the values once, here."""
-        Limited.__post_init__(self)
-        super().__post_init__()
 
 
 def within(name: str, value: float, least: float, most: float | None = None) -> None:

@@ -1,8 +1,9 @@
-"""Several texts, each written for a length of its own, and the best of them kept.
+"""Several endings of one text, and the best of them kept.
 
 A model that is told where its text must end may plan its last sentence badly and go on to its end, some words late.
-What was written for 36 words may then end on 40. So a text is written for its target and, if it did not land well, for
-a few lengths below it: the *aims*. None of them is forced, and which one is kept depends on nothing but the texts.
+Such a text is taken back to shortly before its target, and from there endings are drawn, by a model that is told the
+target all the time. None of them is forced. What is drawn is the same every time, see ``impatience.draws``, and which
+ending is kept depends on nothing but the texts.
 """
 
 from __future__ import annotations
@@ -13,16 +14,35 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from impatience.errors import OptionError, SourceError
 from impatience.landing import Landing
-from impatience.lengths import Unit, ends_sentence
+from impatience.lengths import Unit, Vocabulary, ends_sentence
 
 MOST_TRIES = 16
 """The most texts that are written for one."""
-STRIDE = 3
-"""Tokens between two aims, by and large."""
+BACK = 24
+"""How many tokens before the target, by and large, endings begin."""
+
+
+class Begun(NamedTuple):
+    """A text that is not written from its first token on.
+
+    Attributes:
+        ids: What is written already.
+        draw: The number of the draw that the rest comes from; 0 takes the likeliest.
+    """
+
+    ids: tuple[int, ...] = ()
+    draw: int = 0
+
+
+FRESH = Begun()
 
 
 class Text(Protocol):
     """What is known of a text that was written without force."""
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """What the model wrote, without EOS."""
 
     @property
     def text(self) -> str:
@@ -40,12 +60,12 @@ class Text(Protocol):
 T = TypeVar("T", bound=Text)
 
 
-class Shot(NamedTuple):
-    """A text that is to be written: for which goal, for what length, and who decides where it ends."""
+class Try(NamedTuple):
+    """A text that is to be written: for which goal, who decides where it ends, and what is there of it."""
 
     place: int
-    aim: int
     landing: Landing
+    begun: Begun = FRESH
 
 
 @dataclass(frozen=True)
@@ -66,16 +86,16 @@ class Goal:
     sentence: bool
     tries: int
 
-    @property
-    def aims(self) -> list[int]:
-        """The lengths that texts are written for: the target, and some below it.
+    def endings(self, first: Text, vocabulary: Vocabulary) -> list[Begun]:
+        """Return the beginnings that a text is given other endings from.
 
-        In sentences there is nothing between two lengths, so the target is the only aim.
+        Args:
+            first: That text.
+            vocabulary: Counts.
         """
-        if self.unit is Unit.SENTENCES:
-            return [self.target]
-        lengths = (self.target - round(n * STRIDE / self.unit.tokens) for n in range(self.tries))
-        return [length for length in lengths if length >= 1]
+        most = min(self.target, first.length) - max(1, round(BACK / self.unit.tokens))
+        begun = vocabulary.beginning(first.ids, max(0, most), self.unit)
+        return [Begun(begun, draw) for draw in range(1, self.tries)]
 
     def finished(self, text: Text) -> bool:
         """Tell whether the model ended a text itself, and the last sentence with it if it has to be one."""
@@ -86,14 +106,14 @@ class Goal:
         return self._on_target(text) and self.finished(text)
 
     def landed(self, text: Text) -> Literal["natural", "missed"]:
-        """Say of a text that was written without force how it landed, whatever length it was written for."""
+        """Say of a text that was written without force how it landed."""
         return "natural" if self._on_target(text) and text.eos_probability else "missed"
 
     def best(self, texts: Iterable[T]) -> T | None:
         """Return the text that is kept; of equals the first.
 
         Args:
-            texts: In the order of their aims. With ``natural`` a finished one is taken before any other, then the
+            texts: In the order they were tried. With ``natural`` a finished one is taken before any other, then the
                 nearest. The other landings take only what leaves nothing to wish for, ``at_most`` the longest of that.
 
         Returns:
@@ -116,38 +136,42 @@ def check_tries(tries: int) -> None:
         raise OptionError(f"tries={tries!r}: give a whole number from 1 to {MOST_TRIES}.")
 
 
-def aimed(
-    goals: Sequence[Goal], write: Callable[[Sequence[Shot]], Iterable[tuple[Shot, T | SourceError]]]
+def tried(
+    goals: Sequence[Goal],
+    vocabulary: Vocabulary,
+    write: Callable[[Sequence[Try]], Iterable[tuple[Try, T | SourceError]]],
 ) -> Iterator[tuple[int, T | SourceError]]:
-    """Write texts for their targets, then for their other aims where that did not land well, and keep the best.
+    """Write texts, then other endings for those that did not land well, and keep the best.
 
     Args:
         goals: What is wished for.
-        write: Writes shots, in any order. It is called at most three times, never with none, and with mixed landings
+        vocabulary: Counts.
+        write: Writes texts, in any order. It is called at most three times, never with none, and with mixed landings
             only if the goals have several.
 
     Yields:
-        The text for each goal, by its position, as soon as it is known. Where only one aim is there, or no text will
+        The text for each goal, by its position, as soon as it is known. Where one try is all there is, or no text will
         do, it is written as the landing says.
     """
-    texts: dict[int, dict[int, T]] = {}
-    as_ever = {place for place, goal in enumerate(goals) if len(goal.aims) == 1}
-    first = [Shot(place, goal.target, Landing.NATURAL) for place, goal in enumerate(goals) if place not in as_ever]
-    for shot, text in write(first) if first else ():
-        if isinstance(text, SourceError) or goals[shot.place].met(text):
-            yield shot.place, text
+    texts: dict[int, dict[Begun, T]] = {}
+    as_ever = {place for place, goal in enumerate(goals) if goal.tries == 1}
+    first = [Try(place, Landing.NATURAL) for place in range(len(goals)) if place not in as_ever]
+    for one, text in write(first) if first else ():
+        if isinstance(text, SourceError) or goals[one.place].met(text):
+            yield one.place, text
         else:
-            texts[shot.place] = {shot.aim: text}
-    again = [Shot(place, aim, Landing.NATURAL) for place in texts for aim in goals[place].aims[1:]]
-    for shot, text in write(again) if again else ():
+            texts[one.place] = {FRESH: text}
+    endings = {place: goals[place].endings(own[FRESH], vocabulary) for place, own in texts.items()}
+    again = [Try(place, Landing.NATURAL, begun) for place, some in endings.items() for begun in some]
+    for one, text in write(again) if again else ():
         if not isinstance(text, SourceError):
-            texts[shot.place][shot.aim] = text
+            texts[one.place][one.begun] = text
     for place, own in texts.items():
-        kept = goals[place].best(own[aim] for aim in goals[place].aims if aim in own)
+        kept = goals[place].best(own[begun] for begun in (FRESH, *endings[place]) if begun in own)
         if kept is None:
             as_ever.add(place)
         else:
             yield place, kept
-    last = [Shot(place, goals[place].target, goals[place].landing) for place in sorted(as_ever)]
-    for shot, text in write(last) if last else ():
-        yield shot.place, text
+    last = [Try(place, goals[place].landing) for place in sorted(as_ever)]
+    for one, text in write(last) if last else ():
+        yield one.place, text
