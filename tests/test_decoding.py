@@ -13,6 +13,7 @@ from impatience.decoding import Decoder, Order, unsupported
 from impatience.generation import step_budget
 from impatience.landing import Landing
 from impatience.lengths import Target, Unit, Vocabulary
+from impatience.slots import spread
 from impatience.steering import Message
 from impatience.stepping import Manner, Size, Stepper
 from impatience.tally import Tally
@@ -309,3 +310,13 @@ def test_other_settings_of_the_model_are_seen() -> None:
     model.generation_config.no_repeat_ngram_size = 3
     assert unsupported(model, {}) == "of no_repeat_ngram_size"
     assert "conventions" in str(unsupported(model_of("bart", conventions="authors"), {}))
+
+
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_attention_in_shared_products_is_what_torch_does(scale: float | None) -> None:
+    draw = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(2, 3, length, 16, generator=draw) for length in (4, 50, 50))
+    mask = torch.zeros(2, 1, 1, 50)
+    mask[0, ..., :7] = mask[1, ..., 30:] = torch.finfo(torch.float32).min
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
+    torch.testing.assert_close(spread(query, key, value, attn_mask=mask, scale=scale), expected)

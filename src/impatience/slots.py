@@ -12,12 +12,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 GROUPED = "impatience_grouped"
 """Name of ``grouped_attention`` among transformers' attentions."""
+SPREAD = 64
+"""With fewer heads of keys in all rows than this, fused attention leaves most of a GPU idle over a long text."""
 
 
 class SlotCache(Cache):  # type: ignore[misc]
@@ -147,11 +150,16 @@ def grouped_attention(
         result: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
         return result
     rows, heads, _, width = query.shape
-    together = query.reshape(rows, key.shape[1], heads // key.shape[1], width)
-    attended = torch.nn.functional.scaled_dot_product_attention(
-        together, key, value, attn_mask=attention_mask, scale=kwargs.get("scaling")
-    )
+    together, scale = query.reshape(rows, key.shape[1], heads // key.shape[1], width), kwargs.get("scaling")
+    attend = spread if query.is_cuda and rows * key.shape[1] < SPREAD else scaled_dot_product_attention
+    attended = attend(together, key, value, attn_mask=attention_mask, scale=scale)
     return attended.reshape(rows, 1, heads, width), None
+
+
+def spread(query: Tensor, key: Tensor, value: Tensor, *, attn_mask: Tensor, scale: float | None) -> Tensor:
+    """Do what ``scaled_dot_product_attention`` does in products that all of a GPU's processors share."""
+    scores = query @ key.transpose(2, 3) * (query.shape[3] ** -0.5 if scale is None else scale) + attn_mask
+    return scores.softmax(-1, torch.float32).to(value) @ value
 
 
 AttentionInterface.register(GROUPED, grouped_attention)
