@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from contextlib import suppress
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from impatience import plots
@@ -53,7 +54,8 @@ ROWS = {
     "lora": "adapters of rank 24",
 }
 WAYS = {
-    **{"natural": "", "aims": ", 5 tries", "exact": ", held to the word"},
+    **{"natural": "", "exact": ", held to the word"},
+    **{"endings": ", 9 tries", "endings-exact": ", 9 tries, then held to the word"},
     **{"truncate": ", cut", "forced_eos": ", forced"},
 }
 COUNTS = ("mae", "tokens_spent")
@@ -135,6 +137,8 @@ def band(study: str, task: str) -> str:
         "ROUGE-L": lambda report: 100 * report.scores["rougeL"].value,
         "BLEU": lambda report: report.scores["bleu"].value,
     }
+    if "bertscore_f1" in _scores(study, task):
+        columns["BERTScore"] = lambda report: 100 * report.scores["bertscore_f1"].value
     return _table(study, [task], columns)
 
 
@@ -169,10 +173,10 @@ def changes(study: str, near: str, far: str) -> str:
 
 
 def factor(study: str, task: str, model: str, worse: str, better: str) -> str:
-    """Return how many times as far off one row is as another, with the widest interval that both of theirs allow."""
-    far, near = (asdict(read(study, task)[model][row][0].scores["mae"]) for row in (worse, better))
-    ends = far["low"] / near["high"], far["high"] / near["low"]
-    return f"{far['value'] / near['value']:.0f} times ({ends[0]:.0f} to {ends[1]:.0f})"
+    """Return how many times as far off one row is as another, with the least and the greatest that seeds allow."""
+    far, near = ([seed.scores["mae"].value for seed in read(study, task)[model][row]] for row in (worse, better))
+    ends = min(far) / max(near), max(far) / min(near)
+    return f"{mean(far) / mean(near):.0f} times ({ends[0]:.0f} to {ends[1]:.0f})"
 
 
 def strategies(study: str, *tasks: str) -> str:
@@ -192,9 +196,9 @@ def _table(study: str, tasks: Sequence[str], columns: dict[str, Pick], needed: s
     lines = [
         [
             MODELS[model],
-            ROWS[row] + WAYS[seeds[0].config["strategy"]["name"]],
+            ROWS[row] + _way(seeds[0]),
             str(len(seeds)),
-            *(_cell([pick(report) for report in seeds]) for pick in columns.values()),
+            *(_cell(list(_picked(pick, seeds))) for pick in columns.values()),
         ]
         for task in tasks
         for model, rows in read(study, task).items()
@@ -204,7 +208,29 @@ def _table(study: str, tasks: Sequence[str], columns: dict[str, Pick], needed: s
     return _lines(["model", "method", "seeds", *columns], lines)
 
 
+def _scores(study: str, task: str) -> set[str]:
+    """Return the names of all scores that some report of a task has."""
+    return {
+        name for rows in read(study, task).values() for seeds in rows.values() for one in seeds for name in one.scores
+    }
+
+
+def _picked(pick: Pick, seeds: Seeds) -> Iterator[float]:
+    """Yield a value for each report that has it."""
+    for report in seeds:
+        with suppress(KeyError):
+            yield pick(report)
+
+
+def _way(report: EvalReport) -> str:
+    strategy = report.config["strategy"]
+    held = strategy.get("landing", "natural")
+    return WAYS[strategy["name"] if held == "natural" else f"{strategy['name']}-{held}"]
+
+
 def _cell(values: Sequence[float]) -> str:
+    if not values:
+        return ""
     mean = sum(values) / len(values)
     shown = [f"{value:.2f}" if abs(mean) < 10 else f"{value:.1f}" for value in (mean, min(values), max(values))]
     return shown[0] if shown[1] == shown[2] else f"{shown[0]} ({shown[1]} to {shown[2]})"
