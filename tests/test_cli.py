@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from impatience import Writer, attach, cli
+from impatience.tries import TRIES
 from toys import byte_level_tokenizer, tiny_model
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -114,7 +115,7 @@ def test_write_forces_the_length_and_says_so(
 
 
 @pytest.mark.parametrize(("terminal", "method"), [(False, "write_many"), (True, "stream")])
-@pytest.mark.parametrize(("options", "tries"), [([], 9), (["--tries", "3"], 3), (["--tries", "1"], 1)])
+@pytest.mark.parametrize(("options", "tries"), [([], TRIES), (["--tries", "3"], 3), (["--tries", "1"], 1)])
 def test_write_keeps_the_best_of_several(
     terminal: bool,
     method: str,

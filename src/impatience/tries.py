@@ -16,6 +16,8 @@ from impatience.errors import OptionError, SourceError
 from impatience.landing import Landing
 from impatience.lengths import Unit, Vocabulary, ends_sentence
 
+TRIES = 9
+"""How many texts are written for one where somebody waits for it: of eight endings one nearly always lands."""
 MOST_TRIES = 16
 """The most texts that are written for one."""
 BACK = 24

@@ -34,7 +34,7 @@ from impatience.sources import DEFAULT_MODEL, resolve
 from impatience.storage import PROMPT, is_length_controlled, load_base, load_prompt
 from impatience.strategies import Pen
 from impatience.streaming import Feed, Item, Readers, feeding, stream
-from impatience.tries import check_tries
+from impatience.tries import TRIES, check_tries
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Writer:
         tokens: int | None = None,
         landing: str = "natural",
         task: str | None = None,
-        tries: int = 1,
+        tries: int = TRIES,
         **kwargs: Any,
     ) -> Result:
         """Write a text of some length from another, by default a summary.
@@ -80,7 +80,8 @@ class Writer:
             landing: ``"natural"``, ``"exact"`` or ``"at_most"``.
             task: ``"summarize"``, ``"rewrite"``, ``"title"``, ``"question"`` or ``"chat"``; None is what the model was
                 trained for, and a summary where nobody knows.
-            tries: How many texts are written at most, the first and other endings of it; the best is kept.
+            tries: How many texts are written at most: where the first does not land well, other endings are drawn, and
+                the best is kept; see ``impatience.tries``.
             **kwargs: What else ``generate`` takes, e.g. ``do_sample=True``.
         """
         asked = zip(Unit, (tokens, words, characters, sentences), strict=True)

@@ -21,7 +21,7 @@ from impatience.landing import Landing
 from impatience.protocols import Request
 from impatience.registry import option
 from impatience.strategies.base import Draft, Pen, Strategy
-from impatience.tries import Goal, Try, check_tries, tried
+from impatience.tries import TRIES, Goal, Try, check_tries, tried
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Endings(Strategy):
 
     summary: ClassVar[str] = "the model's own signal; where that did not land, endings are drawn and the best is kept"
 
-    tries: int = option(9, "texts to write at most, the first one included")
+    tries: int = option(TRIES, "texts to write at most, the first one included")
     landing: Literal["natural", "exact", "at_most"] = option(
         "natural", "what is kept: the best, or with 'exact' and 'at_most' what landed so by itself, else it is forced"
     )
