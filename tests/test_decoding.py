@@ -320,3 +320,9 @@ def test_attention_in_shared_products_is_what_torch_does(scale: float | None) ->
     mask[0, ..., :7] = mask[1, ..., 30:] = torch.finfo(torch.float32).min
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
     torch.testing.assert_close(spread(query, key, value, attn_mask=mask, scale=scale), expected)
+
+
+def test_shared_products_of_large_numbers_stay_numbers() -> None:
+    large = torch.full((1, 1, 1, 128), 30.0, dtype=torch.float16)
+    mask = torch.zeros(1, 1, 1, 1, dtype=torch.float16)
+    assert torch.equal(spread(large, large, torch.ones_like(large), attn_mask=mask, scale=None), torch.ones_like(large))

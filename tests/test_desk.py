@@ -14,6 +14,8 @@ from impatience.errors import SourceError
 from impatience.landing import Landing
 from impatience.server.desk import Desk
 from impatience.streaming import Feed, Gone, Item
+from impatience.tries import Begun
+from pens import new_pen
 from serving import eventually, make_writer
 from toys import CORPUS
 
@@ -170,6 +172,22 @@ def test_tries_are_written_at_the_desk_and_end_when_their_reader_leaves(writer: 
     feed.gone.set()
     desk.hand_in_long(feed, tries=3)
     assert isinstance(drain(items)[-1], Gone)
+
+
+@pytest.mark.parametrize("options", [{}, {"no_repeat_ngram_size": 9}], ids=["loop", "generate"])
+def test_texts_that_are_begun_differently_are_fed_together(options: dict[str, Any]) -> None:
+    own = Writer(new_pen("bart").model)
+    begun = [Begun(), Begun((5, 6, 7), 1), Begun((5, 6), 2), Begun((), 3)]
+    asks = [Ask(str(n), CORPUS[n], 9, Unit.TOKENS, begun=there) for n, there in enumerate(begun)]
+    feeds = [new(own, ask) for ask in asks]
+    own.feed([feed for feed, _ in feeds], [own.check(ask) for ask in asks], **options)
+    for ask, (_, items) in zip(asks, feeds, strict=True):
+        *pieces, result = drain(items)
+        assert isinstance(result, Result)
+        (alone,) = own.write_many([ask], **options)
+        assert (result.ids, result.text, result.landed) == (alone.ids, alone.text, alone.landed)
+        shown = "".join(piece.text for piece in pieces if isinstance(piece, Piece))
+        assert result.text.startswith(shown[: len(shown) - result.taken_back].rstrip())
 
 
 def test_tries_of_a_model_that_is_not_told_the_length_are_one(writer: Writer) -> None:

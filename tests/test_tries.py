@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from itertools import product
 from typing import Any
 from unittest.mock import ANY
 
@@ -312,10 +313,18 @@ def test_the_strategy_can_hold_a_model_to_the_length() -> None:
 # Texts that are begun
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "bart", "marian", "t5"])
-@pytest.mark.parametrize("unit", list(Unit))
-def test_a_text_that_is_gone_on_with_is_the_same_in_the_loop_with_generate_and_alone(kind: str, unit: Unit) -> None:
-    own = new_pen(kind, tokenizer="byte_level", ending=1.5)
+@pytest.mark.parametrize(
+    ("kind", "method", "unit"),
+    [
+        *product(["llama", "gpt2", "bart", "marian", "t5"], ["pre"], list(Unit)),
+        *product(["llama", "bart"], ["glide", "rpe", "lrpe", "none"], [Unit.WORDS]),
+        ("bart", "laam", Unit.WORDS),
+    ],
+)
+def test_a_text_that_is_gone_on_with_is_the_same_in_the_loop_with_generate_and_alone(
+    kind: str, method: str, unit: Unit
+) -> None:
+    own = new_pen(kind, method, tokenizer="byte_level", ending=1.5)
     asked = requests(unit, (1, 2, 2) if unit is Unit.SENTENCES else (9, 14, 20))
     own.settings = {"no_loops": 3}
     whole = own.steered(asked)
@@ -338,6 +347,44 @@ def test_a_limit_of_the_caller_counts_what_is_new() -> None:
     for _ in range(2):
         assert [len(draft.ids) for draft in own.steered(asked, begun=begun, max_new_tokens=20)] == [23, 20]
         own.flows = lambda *args: False  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+def test_beams_are_searched_for_what_is_not_drawn_whatever_it_is_written_with(kind: str) -> None:
+    own, asked = new_pen(kind), requests(Unit.TOKENS, (9, 14, 20))
+    own.settings = {"num_beams": 3}
+    begun = [FRESH, Begun((), 1), Begun((5, 6, 7), 2)]
+    alone = [own.steered([request], begun=[there])[0] for request, there in zip(asked, begun, strict=True)]
+    assert own.steered(asked, begun=begun) == alone
+    own.settings = {}
+    assert own.steered(asked, begun=begun)[1:] == own.steered(asked, begun=begun, num_beams=3)[1:]
+    drawn = [own.steered(asked[1:], begun=begun[1:], do_sample=True) for _ in range(2)]
+    assert drawn[0] == drawn[1], "what is drawn is not drawn again"
+
+
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+@pytest.mark.parametrize("looped", [True, False])
+def test_there_is_room_for_another_ending_where_a_text_filled_the_model(
+    kind: str, looped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, asked = new_pen(kind, ending=0), requests(Unit.TOKENS, (220, 240))
+    monkeypatch.setattr(Pen, "flows", lambda *args: looped)
+    for first in own.steered(asked, max_new_tokens=300):
+        goal = Goal(300, Unit.SENTENCES, NATURAL, sentence=True, tries=3)
+        endings = goal.endings(replace(first, length=0), own.vocabulary)
+        assert max(len(begun.ids) for begun in endings) <= len(first.ids) - 24
+        drafts = own.steered([asked[0]] * 2, begun=endings)
+        assert all(draft.tokens_spent >= 24 or draft.ended for draft in drafts)
+
+
+def test_a_text_that_is_begun_is_gone_on_with_once_and_shown_from_its_beginning(writer: Writer) -> None:
+    ask = replace(ASKS[0], target=40, begun=Begun(tuple(writer.pen.encode("It rained for a week"))))
+    (once,) = writer.write_many([ask])
+    assert once.ids[: len(ask.begun.ids)] == ask.begun.ids
+    assert writer.write_many([ask], tries=5) == [once]
+    *pieces, result = writer.stream(ask, tries=5)
+    assert result == once
+    assert "".join(piece.text for piece in pieces if isinstance(piece, Piece)) == once.text
 
 
 # Without a signal

@@ -30,7 +30,7 @@ class Ask:
         task: What is done with the source, a name in ``TASKS``; None is what the model was trained for, and a summary
             where nobody knows.
         before: What was said before the text, as (role, text) pairs: a system message, or earlier turns of a chat.
-        begun: What is there of the new text; nothing, as a rule.
+        begun: What is there of the new text already; it is gone on with, once.
 
     Raises:
         SourceError: If the source is empty, or something is half a character.

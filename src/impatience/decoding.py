@@ -6,8 +6,8 @@ that a GPU can replay it. Where a text ends, the next one takes its row.
 
 What is read before the last token of a prompt gets no signal and is read in one pass. The last token, which carries
 progress 0 (in an encoder-decoder: the start token), is the first step. A text that is begun is read in that pass too,
-with its signal, and its last token is the first step. Texts are those that ``generate`` writes one at
-a time, and do not depend on what they are written with.
+with its signal, and its last token is the first step. Texts are those that ``generate`` writes one at a time, and do
+not depend on what they are written with.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Decoder:
 
     def _size(self, orders: Sequence[Order], rows: int) -> Size:
         """Return what orders take, rounded up so that recorded steps serve the next ones too."""
-        longest = max(self._before(order) + order.budget for order in orders)
+        longest = max(self._before(order) + order.budget - len(order.begun.ids) for order in orders)
         columns = _up(longest + stepping.STRIDE // 2, stepping.STRIDE)
         source = _up(max(len(order.ids) for order in orders), 64) if self.model.family.encoder_decoder else 0
         return Size(rows, columns, _up(max(order.budget for order in orders), 64), source)

@@ -10,16 +10,16 @@ from impatience.asks import Ask, Result
 from impatience.errors import SourceError
 from impatience.landing import Landing
 from impatience.prompts import Prompts
-from impatience.tries import Goal, Try
+from impatience.tries import FRESH, Goal, Try
 
 Written = Mapping[int, Result | SourceError]
 """Results by the position of their asks."""
 
 
 def goal_of(ask: Ask, tries: int, prompts: Prompts) -> Goal:
-    """Return what an ask wishes for; a model that is not told the length would write the same text at every try."""
-    sentence = (ask.task or prompts.task) != "title"
-    return Goal(ask.target, ask.unit, ask.landing, sentence, tries if prompts.tells_length(ask.unit) else 1)
+    """Return what an ask wishes for; a text that is begun, or whose model is not told the length, is written once."""
+    sentence, once = (ask.task or prompts.task) != "title", ask.begun != FRESH or not prompts.tells_length(ask.unit)
+    return Goal(ask.target, ask.unit, ask.landing, sentence, 1 if once else tries)
 
 
 def tried(
@@ -40,7 +40,7 @@ def tried(
     goals = [goal_of(ask, tries, prompts) for ask in asks]
 
     def write_tries(some: Sequence[Try]) -> Iterator[tuple[Try, Result | SourceError]]:
-        for written in write([replace(asks[one.place], landing=one.landing, begun=one.begun) for one in some]):
+        for written in write([_asked(asks[one.place], one) for one in some]):
             for number, result in written.items():
                 yield some[number], _seen(result, goals[some[number].place], some[number])
 
@@ -60,6 +60,10 @@ def stage(goal: Goal, first: Result, asks: Sequence[Ask]) -> str:
     cut = "" if goal.finished(first) else ", not finished"
     others = "another ending" if len(asks) == 1 else f"{len(asks)} other endings"
     return f"{first.length} of {goal.target} {goal.unit}{cut}; trying {others}"
+
+
+def _asked(ask: Ask, one: Try) -> Ask:
+    return replace(ask, landing=one.landing, begun=ask.begun if one.begun == FRESH else one.begun)
 
 
 def _seen(result: Result | SourceError, goal: Goal, one: Try) -> Result | SourceError:

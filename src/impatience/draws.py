@@ -2,8 +2,8 @@
 
 Adding Gumbel noise to scores and taking the largest draws a token as its probability says. The noise here is no
 stream of random numbers, which would depend on what was drawn before and in which row, but is worked out anew at every
-step. So a text that is drawn is the same alone and in a batch, with ``generate`` and with our own loop.
-Shape letters: B rows, V tokens of the vocabulary.
+step. So a text that is drawn is the same alone and in a batch, with ``generate`` and with our own loop; and all texts
+of one draw share their noise, whatever they say. Shape letters: B rows, V tokens of the vocabulary.
 """
 
 from __future__ import annotations

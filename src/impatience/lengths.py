@@ -291,9 +291,12 @@ class Vocabulary:
         )
 
     def beginning(self, ids: Sequence[int], most: int, unit: Unit) -> tuple[int, ...]:
-        """Return the longest beginning of a text that has no more of a unit than that."""
-        ends = (end for end in range(len(ids), -1, -1) if self.count(ids[:end], unit) <= most)
-        return tuple(ids[: next(ends)])
+        """Return as long a beginning of a text as has no more of a unit than that."""
+        end, beyond = 0, len(ids) + 1
+        while beyond - end > 1:
+            middle = (end + beyond) // 2
+            end, beyond = (middle, beyond) if self.count(ids[:middle], unit) <= most else (end, middle)
+        return tuple(ids[:end])
 
     def count(self, ids: Sequence[int], unit: Unit) -> int:
         """Count what ids hold, in a unit, as a person would count it on the finished text."""

@@ -158,8 +158,8 @@ def grouped_attention(
 
 def spread(query: Tensor, key: Tensor, value: Tensor, *, attn_mask: Tensor, scale: float | None) -> Tensor:
     """Do what ``scaled_dot_product_attention`` does in products that all of a GPU's processors share."""
-    scores = query @ key.transpose(2, 3) * (query.shape[3] ** -0.5 if scale is None else scale) + attn_mask
-    return scores.softmax(-1, torch.float32).to(value) @ value
+    scaled = query * (query.shape[3] ** -0.5 if scale is None else scale)
+    return (scaled @ key.transpose(2, 3) + attn_mask).softmax(-1, torch.float32).to(value) @ value
 
 
 AttentionInterface.register(GROUPED, grouped_attention)

@@ -154,6 +154,7 @@ class Stepper:
         self.device, self.dtype, self.places = self.inner.device, self.inner.dtype, places_of(self.inner)
         self.tally = Tally(model.vocabulary, manner.unit, self.device)
         self.counter = Tally(model.vocabulary, manner.unit, torch.device("cpu"))
+        self.counted: dict[tuple[int, ...], tuple[int, ...]] = {}  # what rows keep that go on with a text
         self.eos = torch.tensor(manner.eos, device=self.device, dtype=torch.long)
         self.numbers = self._zeros(size.rows, _TALLY + WIDTH)
         self.column = self._zeros(1)
@@ -187,6 +188,7 @@ class Stepper:
         """Let no row be written any more; each still reads something and has a target, or it would leave NaN behind."""
         self.numbers.zero_()
         self.numbers[:, _TARGET] = 1
+        self.counted.clear()
 
     def begin(self, column: int, texts: dict[int, Start]) -> None:
         """Begin texts, or go on with what is there of them.
@@ -196,16 +198,16 @@ class Stepper:
             texts: By row.
         """
         self.column.fill_(column)
-        counted = {ids: self.counter.after(ids) for ids in {text.begun.ids for text in texts.values()}}
         numbers = []
         for row, text in texts.items():
             ids, draw = text.begun
             place = text.first, text.read, column - text.read, text.target, text.budget
-            numbers.append([*place, len(ids), 1, draw, *counted[ids]])
+            if ids not in self.counted:
+                self.counted[ids] = self.counter.after(ids)
+            numbers.append([*place, len(ids), 1, draw, *self.counted[ids]])
             if ids:
-                self.text[row, : len(ids)] = torch.tensor(ids, device=self.device)
-                for track in (self.choice, self.chance, self.curve):
-                    track[row, : len(ids)] = 0
+                self.text[row, : len(ids)] = self.choice[row, : len(ids)] = torch.tensor(ids, device=self.device)
+                self.chance[row, : len(ids)] = self.curve[row, : len(ids)] = 0
         rows = torch.tensor(list(texts), device=self.device)
         self.numbers.index_copy_(0, rows, torch.tensor(numbers, device=self.device))
 

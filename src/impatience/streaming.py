@@ -105,8 +105,8 @@ class Readers:
 
     def __init__(self, feeds: Sequence[Feed]) -> None:
         self.feeds = feeds
-        self._ids: list[list[int]] = [[] for _ in feeds]
         self._special = set(feeds[0].vocabulary.special_ids)
+        self._ids = [[i for i in feed.ask.begun.ids if i not in self._special] for feed in feeds]
 
     def put(self, place: int, token: int) -> None:
         """Take the next token of a row."""

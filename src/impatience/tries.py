@@ -96,7 +96,7 @@ class Goal:
             vocabulary: Counts.
         """
         most = min(self.target, first.length) - max(1, round(BACK / self.unit.tokens))
-        begun = vocabulary.beginning(first.ids, max(0, most), self.unit)
+        begun = vocabulary.beginning(first.ids[:-BACK], max(0, most), self.unit)
         return [Begun(begun, draw) for draw in range(1, self.tries)]
 
     def finished(self, text: Text) -> bool:

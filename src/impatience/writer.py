@@ -289,7 +289,12 @@ class Writer:
         """Write one batch while its feeds read along."""
         if self.pen.flows(len(feeds), options):
             return self._write(asks, rows, options, len(rows), Readers(feeds))
-        return self._write(asks, rows, {**options, **feeding(feeds, pieces=self._in_order(options))})
+        found: dict[int, Result] = {}
+        for places in self.pen.alike([ask.begun for ask in asks]):
+            some, own = [asks[n] for n in places], [rows[n] for n in places]
+            fed = feeding([feeds[n] for n in places], pieces=self._in_order(options))
+            found.update(zip(places, self._write(some, own, {**options, **fed}), strict=True))
+        return [found[n] for n in range(len(asks))]
 
     def _stream(self, feed: Feed, tries: int, options: Mapping[str, Any]) -> None:
         """Write what a stream asks for, from a source of any length; only the first text is shown."""

@@ -31,6 +31,10 @@ LIMIT = 1024
 """The most tokens of a text that nothing holds to its target."""
 
 
+_GREEDY = {"do_sample": False, "num_beams": 1, "early_stopping": False, "length_penalty": 1.0}
+"""What ``generate`` is given where the noise of a draw is all the chance there is."""
+
+
 @dataclass(frozen=True)
 class Draft:
     """A written text.
@@ -106,22 +110,25 @@ class Pen:
         if self.flows(len(requests), options):
             return self.flow(requests, sources, landing, ROWS, begun=begun, **options)
         found: dict[int, Draft] = {}
-        for rows in self._alike(begun):
+        for rows in self.alike(begun):
             asked = [(requests[row], sources[row], begun[row]) for row in rows]
             found.update(zip(rows, self._generated(asked, landing, options), strict=True))
         return [found[row] for row in range(len(requests))]
 
-    def _alike(self, begun: Sequence[Begun]) -> list[list[int]]:
-        """Return which texts can be written together: an encoder-decoder has no padding before what it writes."""
-        groups: dict[int, list[int]] = {}
-        for row, (ids, _) in enumerate(begun):
-            groups.setdefault(len(ids) if self.encoder_decoder else 0, []).append(row)
+    def alike(self, begun: Sequence[Begun]) -> list[list[int]]:
+        """Return which texts ``generate`` can write together.
+
+        An encoder-decoder has no padding before what it writes, and what is drawn is not searched for with beams.
+        """
+        groups: dict[tuple[int, bool], list[int]] = {}
+        for row, (ids, draw) in enumerate(begun):
+            groups.setdefault((len(ids) if self.encoder_decoder else 0, draw > 0), []).append(row)
         return list(groups.values())
 
     def _generated(
         self, asked: list[tuple[Request, list[int], Begun]], landing: str, options: dict[str, Any]
     ) -> list[Draft]:
-        """Write with ``generate``; what is begun is as long in all texts of an encoder-decoder."""
+        """Write with ``generate`` texts that are alike."""
         requests, sources, begun = map(list, zip(*asked, strict=True))
         target, before = self._target(requests), [ids for ids, _ in begun]
         mode, inputs = Landing.parse(landing), self.pad(sources)
@@ -139,7 +146,7 @@ class Pen:
             options = {"max_new_tokens": max(budgets) if room is None else min(max(budgets), room), **options}
         if any(draw for _, draw in begun):
             given |= {"draws": [draw for _, draw in begun]}
-            options = options | {"num_beams": 1}
+            options = options | _GREEDY
 
         def generate(**kwargs: Any) -> Any:
             return self.model.generate(**given, return_report=True, **kwargs)
