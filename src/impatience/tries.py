@@ -21,7 +21,7 @@ TRIES = 9
 MOST_TRIES = 16
 """The most texts that are written for one."""
 BACK = 24
-"""How many tokens before the target, by and large, endings begin."""
+"""How many tokens before the target, by and large, endings begin; but half of a short text stays."""
 
 
 class Begun(NamedTuple):
@@ -95,8 +95,9 @@ class Goal:
             first: That text.
             vocabulary: Counts.
         """
-        most = min(self.target, first.length) - max(1, round(BACK / self.unit.tokens))
-        begun = vocabulary.beginning(first.ids[:-BACK], max(0, most), self.unit)
+        back = max(1, min(round(BACK / self.unit.tokens), self.target // 2))
+        most = min(self.target, first.length) - back
+        begun = vocabulary.beginning(first.ids[: -BACK // 2], max(0, most), self.unit)
         return [Begun(begun, draw) for draw in range(1, self.tries)]
 
     def finished(self, text: Text) -> bool:
