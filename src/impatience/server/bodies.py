@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from impatience.asks import MOST, Result
 from impatience.lengths import Unit
+from impatience.tries import MOST_TRIES
 
 Count = Annotated[int, Field(ge=1, le=MOST)]
 Task = Literal["summarize", "rewrite", "title", "question"]
@@ -52,7 +53,7 @@ class WriteBody(_Strict):
     task: Task | None = Field(None, description="What to do with the text; null is what the model was trained for.")
     landing: LandingName = Field("natural", description="Who decides where the text ends.")
     stream: bool = Field(False, description="Send the text in pieces, as server-sent events.")
-    tries: int = Field(1, description="Write up to so many texts, and send the best; not in pieces.", ge=1, le=16)
+    tries: int = Field(1, description="Write up to so many texts, send the best; not in pieces.", ge=1, le=MOST_TRIES)
 
     @model_validator(mode="after")
     def _whole_if_chosen(self) -> WriteBody:

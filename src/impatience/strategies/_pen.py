@@ -130,30 +130,32 @@ class Pen:
     ) -> list[Draft]:
         """Write with ``generate`` texts that are alike."""
         requests, sources, begun = map(list, zip(*asked, strict=True))
-        target, before = self._target(requests), [ids for ids, _ in begun]
-        mode, inputs = Landing.parse(landing), self.pad(sources)
-        budgets = self._budgets(target, mode, self.room(inputs), options, before)
-        given: dict[str, Any] = {f"target_{target.unit}": list(target.values), "landing": landing}
-        if any(before) and self.encoder_decoder:
-            start = self._inner.generation_config.decoder_start_token_id
-            given["decoder_input_ids"] = torch.tensor([[start, *ids] for ids in before], device=self.model.device)
-        elif any(before):
-            given["prompt_lengths"] = [len(ids) for ids in sources]
-            inputs = self.pad([[*ids, *there] for ids, there in zip(sources, before, strict=True)])
-        given |= inputs
+        target, before, draws = self._target(requests), [there.ids for there in begun], [there.draw for there in begun]
+        inputs: dict[str, Any] = self.pad(sources)
+        budgets = self._budgets(target, Landing.parse(landing), self.room(inputs), options, before)
         if any(before):
-            room = self.room(given)
-            options = {"max_new_tokens": max(budgets) if room is None else min(max(budgets), room), **options}
-        if any(draw for _, draw in begun):
-            given |= {"draws": [draw for _, draw in begun]}
-            options = options | _GREEDY
+            inputs = self._going_on(sources, before)
+            most = [max(budgets), *([] if (room := self.room(inputs)) is None else [room])]
+            options = {"max_new_tokens": min(most), **options}
+        if any(draws):
+            options = options | _GREEDY | {"draws": draws}
+        given = {**inputs, f"target_{target.unit}": list(target.values), "landing": landing}
 
         def generate(**kwargs: Any) -> Any:
             return self.model.generate(**given, return_report=True, **kwargs)
 
-        drafts = self._write(generate, self.first(given), options, budgets)
+        drafts = self._write(generate, self.first(inputs), options, budgets)
         units = [request.unit for request in requests]
         return [self._joined(*one) if one[0] else one[1] for one in zip(before, drafts, units, strict=True)]
+
+    def _going_on(self, sources: list[list[int]], before: Sequence[Sequence[int]]) -> dict[str, Any]:
+        """Return what ``generate`` reads where texts are begun."""
+        if self.encoder_decoder:
+            start = self._inner.generation_config.decoder_start_token_id
+            written = torch.tensor([[start, *ids] for ids in before], device=self.model.device)
+            return {**self.pad(sources), "decoder_input_ids": written}
+        joined = self.pad([[*ids, *there] for ids, there in zip(sources, before, strict=True)])
+        return {**joined, "prompt_lengths": [len(ids) for ids in sources]}
 
     def _joined(self, before: tuple[int, ...], draft: Draft, unit: Unit) -> Draft:
         ids = (*before, *draft.ids)
@@ -237,7 +239,6 @@ class Pen:
             **options: What else ``generate`` takes.
         """
         target, mode, options = self._target(requests), Landing.parse(landing), self.settings | options
-        begun = begun or [FRESH] * len(requests)
         return self._flow(target, mode, sources, options, rows, watch, steered=True, begun=begun)
 
     def inputs(self, requests: Sequence[Request]) -> dict[str, Tensor]:
