@@ -91,6 +91,8 @@ class Goal:
     def endings(self, first: Text, vocabulary: Vocabulary) -> list[Begun]:
         """Return the beginnings that a text is given other endings from.
 
+        Some tokens are always written anew, so that there is room for them where a text filled the model.
+
         Args:
             first: That text.
             vocabulary: Counts.
