@@ -28,6 +28,7 @@ from torch import Tensor
 
 from impatience import training
 from impatience.batching import ROWS
+from impatience.begun import Begun
 from impatience.data import load
 from impatience.evaluation import load_subject
 from impatience.lengths import Unit, ends_sentence
@@ -37,7 +38,6 @@ from impatience.protocols import Request
 from impatience.recipes import load_recipe
 from impatience.shipped import find
 from impatience.strategies import Draft
-from impatience.tries import Begun
 
 BACK = (6, 24)
 """How many words before the target the endings begin: one of these, and what is between."""
@@ -96,12 +96,12 @@ def pairs(wanted: argparse.Namespace) -> Iterator[Pair]:
         asked = [requests[place] for place in some], [sources[place] for place in some]
         drawn = pen.flow(*asked, "natural", ROWS, begun=there, max_new_tokens=64)
         likely = judge.likely([ending.text for ending in drawn])
-        over = [chance >= judge.bound and ends_sentence(one.text) for chance, one in zip(likely, drawn, strict=True)]
+        over = [share >= judge.bound and ends_sentence(one.text) for share, one in zip(likely, drawn, strict=True)]
         for number, place in enumerate(part):
             request, prefix = requests[place], begun[place]
             own = slice(number * wanted.draws, (number + 1) * wanted.draws)
             kinds = sort(drawn[own], over[own], request.target, len(prefix))
-            seen.update({kind: len(some) for kind, some in kinds.items()})
+            seen.update({kind: len(endings) for kind, endings in kinds.items()})
             wrong = [kinds[kind] for kind in ("elsewhere", "stopped") if kinds[kind]]
             for others in wrong if kinds["right"] else []:
                 seen["pairs"] += 1

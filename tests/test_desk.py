@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from impatience import Ask, Piece, Result, Unit, Writer
+from impatience.begun import Begun
 from impatience.errors import SourceError
 from impatience.landing import Landing
 from impatience.server.desk import Desk
 from impatience.streaming import Feed, Gone, Item
-from impatience.tries import Begun
 from pens import new_pen
 from serving import eventually, make_writer
 from toys import CORPUS

@@ -12,13 +12,14 @@ import pytest
 from rich.console import Console
 
 from impatience import Ask, Piece, Result, Unit, Writer
+from impatience.begun import FRESH, Begun
 from impatience.drafting import stage, tried
 from impatience.errors import OptionError, SourceError
 from impatience.gauge import watch
 from impatience.landing import Landing
 from impatience.prompts import Prompts
 from impatience.strategies import STRATEGIES, Draft, Pen
-from impatience.tries import FRESH, Begun, Goal, check_tries
+from impatience.tries import Goal, check_tries
 from pens import new_pen, pen, requests
 from toys import CORPUS
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from impatience.begun import FRESH, Begun
 from impatience.data import TASKS
 from impatience.endings import Landed
 from impatience.errors import OptionError, SourceError, TargetError
@@ -11,7 +12,6 @@ from impatience.landing import Landing
 from impatience.lengths import Unit, measure
 from impatience.registry import nearest
 from impatience.scripts import unspaced
-from impatience.tries import FRESH, Begun
 
 MOST = 10_000_000
 """The most that can be asked for, in any unit."""

@@ -22,13 +22,13 @@ from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache
 
 from impatience import stepping
+from impatience.begun import FRESH, Begun
 from impatience.endings import LengthReport, Settlement
 from impatience.families import unwrap
 from impatience.model import LengthControlled
 from impatience.slots import GROUPED, stacked
 from impatience.steering import Course
 from impatience.stepping import Manner, Read, Size, Start, Stepper, Track, at_work, places_of
-from impatience.tries import FRESH, Begun
 
 PEEK = 4
 """On a GPU it is looked up after so many steps which texts have ended: looking means waiting for it."""

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from impatience import tries as trying
 from impatience.asks import Ask, Result
+from impatience.begun import FRESH
 from impatience.errors import SourceError
 from impatience.landing import Landing
 from impatience.prompts import Prompts
-from impatience.tries import FRESH, Goal, Try
+from impatience.tries import Goal, Try
 
 Written = Mapping[int, Result | SourceError]
 """Results by the position of their asks."""

@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
+from impatience.begun import Begun
 from impatience.draws import drawn
 from impatience.families import unwrap
 from impatience.graphs import Replays
@@ -28,7 +29,6 @@ from impatience.model import LengthControlled
 from impatience.repetition import NoLoops, bar
 from impatience.slots import GROUPED, SlotCache, SourceCache
 from impatience.tally import WIDTH, Tally
-from impatience.tries import Begun
 
 STRIDE = 256
 """On a GPU the cache is read in so many columns at a time: a recorded step reads as many as it was recorded with."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
+from impatience.begun import FRESH, Begun
 from impatience.errors import OptionError, SourceError
 from impatience.landing import Landing
 from impatience.lengths import Unit, Vocabulary, ends_sentence
@@ -22,21 +23,6 @@ MOST_TRIES = 16
 """The most texts that are written for one."""
 BACK = 24
 """How many tokens before the target, by and large, endings begin; but half of a short text stays."""
-
-
-class Begun(NamedTuple):
-    """A text that is not written from its first token on.
-
-    Attributes:
-        ids: What is written already.
-        draw: The number of the draw that the rest comes from; 0 takes the likeliest.
-    """
-
-    ids: tuple[int, ...] = ()
-    draw: int = 0
-
-
-FRESH = Begun()
 
 
 class Text(Protocol):

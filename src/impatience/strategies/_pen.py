@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from impatience.batching import ROWS
+from impatience.begun import FRESH, Begun
 from impatience.data import Encoder, pad_prompts
 from impatience.decoding import Decoder, Order, Watch, Written, unsupported
 from impatience.endings import Landed
@@ -23,7 +24,6 @@ from impatience.lengths import Target, Unit, decode, measure
 from impatience.model import LengthControlled
 from impatience.protocols import Request
 from impatience.stepping import Manner
-from impatience.tries import FRESH, Begun
 
 log = logging.getLogger(__name__)
 
