@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,11 +24,13 @@ class Ahead:
 
     Attributes:
         first: (B, 1) the first of these counts; the others follow one by one.
+        begun: The same numbers, where nothing waits for a GPU.
         told: (B, S, L, D) what the layers are told.
         rows: (B, 1) numbers of the rows.
     """
 
     first: Tensor
+    begun: list[list[float]]
     told: Tensor
     rows: Tensor
 
@@ -43,7 +46,7 @@ class Ahead:
         """
         assert signal is not None
         rows = torch.arange(len(first), device=first.device)[:, None]
-        return cls(first, torch.stack([mapped(layer, signal) for layer in maps], 2).to(dtype), rows)
+        return cls(first, first.tolist(), torch.stack([mapped(layer, signal) for layer in maps], 2).to(dtype), rows)
 
     @staticmethod
     def pays(rows: int) -> bool:
@@ -54,14 +57,24 @@ class Ahead:
         """Return what the layers are told at (B, 1) counts, (B, 1, L, D), or None where that is not known."""
         if counts.shape != self.first.shape:
             return None
-        places = (counts - self.first).long()
-        known = range(self.told.shape[1])
-        return self.told[self.rows, places] if all(place in known for (place,) in places.tolist()) else None
+        places = [int(now - first) for (now,), (first,) in zip(counts.tolist(), self.begun, strict=True)]
+        if not all(place in range(self.told.shape[1]) for place in places):
+            return None
+        if len(places) == 1:
+            return self.told[:, places[0] : places[0] + 1]
+        return self.told[self.rows, torch.tensor(places, device=self.told.device)[:, None]]
 
 
 def coming(first: Tensor) -> Tensor:
     """Return the (B, S) counts that are worked out at once, from (B, 1) the first of them."""
     return first + torch.arange(SIGNALS // len(first), device=first.device)
+
+
+def silent_map(width: int, rank: int | None, device: Any) -> nn.Module:
+    """Return a (D, D) map that is zero, so that a model begins as it was."""
+    last = nn.Linear(rank or width, width, bias=False, device=device)
+    nn.init.zeros_(last.weight)
+    return last if rank is None else nn.Sequential(nn.Linear(width, rank, bias=False, device=device), last)
 
 
 def mapped(layer: nn.Module, signal: Tensor) -> Tensor:

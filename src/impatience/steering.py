@@ -15,9 +15,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from impatience.ahead import Ahead, coming, mapped
+from impatience.ahead import Ahead, coming, mapped, silent_map
 from impatience.errors import OptionError, SourceError, TargetError, UnsupportedModelError
 from impatience.families import Family
+from impatience.hearing import Hearing
 from impatience.lengths import Target, Unit, Vocabulary
 from impatience.methods import AttentionMethod, EmbeddingMethod, Method
 
@@ -87,7 +88,7 @@ class Steering(nn.Module):
         method.check(self.width)
         self.amplitude = method.amplitude(family.embedding_rms(model)) if amplitude is None else amplitude
         self.projections = nn.ModuleDict()
-        self.message = Message()
+        self.message, self.hearing = Message(), Hearing()
         self._handles = list(self._hooks(model))
 
     def _hooks(self, model: Any) -> Iterator[Any]:
@@ -101,22 +102,17 @@ class Steering(nn.Module):
             yield decoder.register_forward_pre_hook(hook, with_kwargs=True)
         elif isinstance(self.method, EmbeddingMethod):
             chosen = range(len(layers)) if self.method.layers == "all" else self.method.layers or ()
-            for number, index in enumerate(chosen):
+            for index in chosen:
                 if index >= len(layers):
                     raise OptionError(f"layers has {index}, but this decoder's layers are 0 to {len(layers) - 1}.")
-                self.projections[str(index)] = self._projection(model.device)
-                hook = functools.partial(self._at_layer, number, str(index))
-                yield layers[index].register_forward_pre_hook(hook)
+                self.projections[str(index)] = silent_map(self.width, self.method.rank, model.device)
+            hooks = [functools.partial(self._at_layer, number, str(index)) for number, index in enumerate(chosen)]
+            ends = [self.family.end_before(layers, index, model.config) for index in chosen]
+            self.hearing = Hearing([layers[index] for index in chosen], hooks, ends)
+            yield self.hearing
         if self.conventions == "authors" and self.family.positions:
             positions = decoder.get_submodule(self.family.positions)
             yield positions.register_forward_hook(lambda module, args, output: 2 * output)  # noqa: ARG005
-
-    def _projection(self, device: Any) -> nn.Module:
-        """Return a (D, D) map that is zero, so that a model begins as it was."""
-        rank = self.method.rank
-        last = nn.Linear(rank or self.width, self.width, bias=False, device=device)
-        nn.init.zeros_(last.weight)
-        return last if rank is None else nn.Sequential(nn.Linear(self.width, rank, bias=False, device=device), last)
 
     @property
     def attached(self) -> bool:
@@ -185,12 +181,11 @@ class Steering(nn.Module):
 
     def steer(self, course: Course, ids: Tensor, columns: int, noisy: bool, into: torch.dtype | None = None) -> None:
         """Leave the signal of the last columns of (B, T) ids for the hooks; ``into``: layers' type, past the prompt."""
-        ahead = self.message.ahead
-        self.stop()
+        ahead, self.message = self.message.ahead, Message()
         if self.amplitude == 0 or not self.attached:
             return
         course = course.repeat(ids.shape[0])
-        column, target = torch.arange(ids.shape[1], device=ids.device), course.target.float()[:, None]
+        column, target = torch.arange(ids.shape[1], device=ids.device), course.target[:, None]
         if course.progress is not None:
             progress = course.progress
         elif self.conventions == "authors":
@@ -204,8 +199,9 @@ class Steering(nn.Module):
                 self._leave(*_in_tokens(coming(progress), target, course.unit), self.amplitude)
                 ahead = Ahead.of(progress, self.message.signal, self.projections.values(), into)
                 known = ahead.told[:, :1]
-            self.message.ahead, self.message.layers = ahead, known.unbind(2)
+            self.message.ahead, self.message.layers = ahead, self.hearing.tell(known)
             return
+        self.hearing.forget()
         progress, target = _in_tokens(progress, target, course.unit)
         if noisy:
             progress = self.method.noisy(progress, target, self.width)
@@ -227,8 +223,8 @@ class Steering(nn.Module):
 
     def stop(self) -> None:
         """Let the next forward pass go unsteered."""
-        message = self.message
-        message.signal, message.layers, message.place, message.ahead = None, (), None, None
+        self.message = Message()
+        self.hearing.forget()
 
     def _at_input(self, scale: float, decoder: Any, args: Any, kwargs: Any) -> Any:
         if self.message.signal is None:

@@ -6,6 +6,7 @@ FAMILY = Family(
     model_types=("bart", "mbart", "blenderbot"),
     decoder="model.decoder",
     positions="embed_positions",
+    end=lambda config: "final_layer_norm" if config.model_type in ("bart", "marian") else "fc2",
     cross_attention=CrossAttention(
         module="encoder_attn",
         query="q_proj",

@@ -2,4 +2,10 @@
 
 from impatience.families.base import Family
 
-FAMILY = Family(model_types=("gpt2",), decoder="transformer", layers="h", positions="wpe")
+FAMILY = Family(
+    model_types=("gpt2",),
+    decoder="transformer",
+    layers="h",
+    positions="wpe",
+    end=lambda config: "mlp.c_proj",  # noqa: ARG005
+)

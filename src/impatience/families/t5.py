@@ -6,6 +6,7 @@ FAMILY = Family(
     model_types=("t5", "mt5"),
     decoder="decoder",
     layers="block",
+    end=lambda config: "layer.2.DenseReluDense.wo",  # noqa: ARG005
     limit=None,
     cross_attention=CrossAttention(
         module="layer.1.EncDecAttention",
