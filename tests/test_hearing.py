@@ -10,7 +10,9 @@ from torch import nn
 
 from impatience import attach
 from impatience.hearing import Hearing
-from test_contract import EVERY_TYPE, assert_close, batch, family_of, teacher_forced, wake
+from impatience.lengths import Unit
+from impatience.steering import Course
+from test_contract import EVERY_TYPE, STEERING, WIDTH, assert_close, batch, family_of, teacher_forced, wake
 from toys import tiny_model
 
 TARGET = 11
@@ -101,3 +103,19 @@ def test_calls_inside_and_outside_of_inference_mode_follow_each_other() -> None:
         with torch.inference_mode(mode):
             texts.append(model.generate(**batch(1), target_tokens=TARGET, **ENDLESS).tolist())
     assert texts[0] == texts[1] == texts[2]
+
+
+@pytest.mark.parametrize(("method", "kind"), STEERING)
+def test_what_is_counted_on_the_processor_is_heard_where_the_model_is(method: str, kind: str) -> None:
+    model = wake(attach(tiny_model(kind), method)).to("meta")  # any other device than the processor will do
+    model.base_model.set_attn_implementation("eager")  # the default one looks at values, and here are none
+    start = 1 if model.family.encoder_decoder else 3
+    course, one = Course(torch.tensor([TARGET]), Unit.TOKENS, torch.tensor([start])), {"dtype": torch.long}
+    with torch.no_grad():
+        for written in (4, 5):
+            model.steering.steer(course, torch.arange(4, 4 + written)[None], 1, noisy=False, into=torch.float32)
+            given = {name: torch.empty(1, 1, **one, device="meta") for name in ("input_ids", "attention_mask")}
+            if model.family.encoder_decoder:
+                given = {f"decoder_{name}": ids for name, ids in given.items()}
+                given["input_ids"] = torch.empty(1, WIDTH, **one, device="meta")
+            assert model.base_model(**given, use_cache=False).logits.device.type == "meta"

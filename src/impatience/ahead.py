@@ -45,13 +45,14 @@ class Ahead:
             dtype: Of what they are told.
         """
         assert signal is not None
-        rows = torch.arange(len(first), device=first.device)[:, None]
-        return cls(first, first.tolist(), torch.stack([mapped(layer, signal) for layer in maps], 2).to(dtype), rows)
+        told = torch.stack([mapped(layer, signal) for layer in maps], 2).to(dtype)
+        return cls(first, first.tolist(), told, torch.arange(len(first), device=told.device)[:, None])
 
     @staticmethod
     def pays(rows: int) -> bool:
-        """Whether there are so few rows that it is worth it."""
-        return 4 * rows <= SIGNALS
+        """Whether there are so few rows that it is worth it; sharded maps are whole only while the model reads."""
+        sharded = torch.distributed.is_available() and torch.distributed.is_initialized()
+        return 4 * rows <= SIGNALS and not sharded
 
     def at(self, counts: Tensor) -> Tensor | None:
         """Return what the layers are told at (B, 1) counts, (B, 1, L, D), or None where that is not known."""

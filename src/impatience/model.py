@@ -16,6 +16,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from impatience.ahead import Ahead
 from impatience.errors import OptionError, SourceError, TargetError
 from impatience.families import family_of, unwrap
 from impatience.generation import Call, unforced
@@ -225,15 +226,15 @@ class LengthControlled(nn.Module):
         """For the length of one ``generate`` call, steer before each step, from all ids written so far."""
         prepare, steering = inner.prepare_inputs_for_generation, self.steering
         column_name = "decoder_input_ids" if self.family.encoder_decoder else "input_ids"
-        # Sharded weights are whole only while the model reads; then nothing can be worked out ahead.
-        whole = not (torch.distributed.is_available() and torch.distributed.is_initialized())
-        into = inner.dtype if whole else None
+        near = replace(course, target=course.target.cpu(), start=course.start.cpu())
 
         @functools.wraps(prepare)
         def prepare_and_steer(input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
             inputs = prepare(input_ids, *args, **kwargs)
             columns = inputs[column_name].shape[1]
-            steering.steer(course, input_ids, columns, noisy=False, into=into)
+            few = columns == 1 and Ahead.pays(len(input_ids))  # counted where that starts no kernels
+            told = (near, input_ids.cpu()) if few else (course, input_ids)
+            steering.steer(*told, columns, noisy=False, into=inner.dtype)
             if steering.conventions == "authors" and columns == input_ids.shape[1]:
                 steering.stop()
             return inputs

@@ -249,7 +249,8 @@ class Steering(nn.Module):
         reader = self.family.reader
         with torch.no_grad():
             scores, readable = reader.scores(attention, args, kwargs, config)
-            bias = self.amplitude * self.method.bias(scores.float(), readable, *self.message.place)
+            place = (count.to(scores.device) for count in self.message.place)
+            bias = self.amplitude * self.method.bias(scores.float(), readable, *place)
         return args, {**kwargs, reader.mask: reader.add(bias.to(scores), kwargs.get(reader.mask))}
 
 
