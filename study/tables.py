@@ -49,6 +49,7 @@ ROWS = {
     "landing-12": "landing of 12 steps",
     "landing-48": "landing of 48 steps",
     "decoys-none": "no decoys",
+    "decoys-few": "5 % decoys instead of 20",
     "long": "trained on abstracts",
     "long-copies": "trained on abstracts and their first sentences",
     "lora": "adapters of rank 24",
