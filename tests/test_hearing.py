@@ -3,38 +3,53 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import nn
 
+import toys
 from impatience import attach
+from impatience.errors import OptionError
 from impatience.hearing import Hearing
 from impatience.lengths import Unit
 from impatience.steering import Course
 from test_contract import EVERY_TYPE, STEERING, WIDTH, assert_close, batch, family_of, teacher_forced, wake
-from toys import tiny_model
 
 TARGET = 11
 ENDLESS = {"max_new_tokens": TARGET, "eos_token_id": 96, "do_sample": False}
+DEPTH = next(name for name in toys.SMALL if "layers" in name)
 
 
-def speaking(kind: str, **options: Any) -> Any:
-    """Return a model that is told something in every layer, and whose own biases are not zero."""
-    model = tiny_model(kind)
+def deep_model(kind: str) -> Any:
+    """Return a model of four layers whose own biases are not zero."""
+    with patch.dict(toys.SMALL, {DEPTH: 4}):
+        model = toys.tiny_model(kind)
     for name, weight in model.named_parameters():
         if name.endswith("bias"):
             nn.init.normal_(weight, std=0.3, generator=torch.Generator().manual_seed(len(name)))
-    return wake(attach(model, "glide", **options))
+    return model
 
 
-def hooked(model: Any) -> list[bool]:
-    return [bool(layer._forward_pre_hooks) for layer in model.family.layers_of(model.base_model)]
+def speaking(kind: str, layers: Any = "all") -> Any:
+    """Return such a model that is told something in its layers."""
+    return wake(attach(deep_model(kind), "glide", layers=layers))
+
+
+def hooks(model: Any) -> list[int]:
+    """Return how many hooks each layer has."""
+    return [len(layer._forward_pre_hooks) for layer in model.family.layers_of(model.base_model)]
+
+
+def write(model: Any, rows: int = 1, **options: Any) -> Any:
+    return model.generate(**batch(rows), **{"target_tokens": TARGET, **ENDLESS, **options})
 
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[bool]]:
-    """What hooks are on at each step that biases carry."""
+    """Which of the layers that hear have a hook, at each step at which they are told something by ``tell``."""
     states, tell = [], Hearing.tell
 
     def watched(self: Hearing, told: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -47,67 +62,150 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[bool]]:
 
 
 @pytest.mark.parametrize("kind", EVERY_TYPE)
-@pytest.mark.parametrize("layers", ["all", [1]])
-def test_biases_say_what_hooks_say(kind: str, layers: Any, seen: list[list[bool]]) -> None:
-    model, source = speaking(kind, layers=layers), batch(1)
-    before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    out = model.generate(**source, target_tokens=TARGET, output_logits=True, return_dict_in_generate=True, **ENDLESS)
+@pytest.mark.parametrize(
+    ("layers", "hooked"),
+    [("all", [True, False, False, False]), ([1, 3], [False, False]), ([3, 1], [False, False]), ([2, 0], [True, True])],
+)
+def test_biases_say_what_hooks_say(kind: str, layers: Any, hooked: list[bool], seen: list[list[bool]]) -> None:
+    model, source = speaking(kind, layers), batch(1)
+    on, before = hooks(model), {name: weight.clone() for name, weight in model.state_dict().items()}
+    out = write(model, output_logits=True, return_dict_in_generate=True)
     forced = teacher_forced(model, family_of(kind), source, out.sequences, TARGET)
     assert_close(torch.stack(out.logits, 1), forced[:, :TARGET])
     steps = TARGET if family_of(kind).encoder_decoder else TARGET - 1  # the first one reads the prompt
-    assert seen == [[True, False] if layers == "all" else [False]] * steps
-    assert hooked(model) == ([True, True] if layers == "all" else [False, True])
+    assert seen == [hooked] * steps
+    assert hooks(model) == on
     after = model.state_dict()
     assert after.keys() == before.keys()
     assert all(torch.equal(after[name], weight) for name, weight in before.items())
 
 
-def test_several_rows_and_modules_of_another_kind_are_told_by_hooks(seen: list[list[bool]]) -> None:
-    class Other(nn.Linear):
-        """Might do something with its sum."""
+class Other(nn.Linear):
+    """Might do something with its sum."""
 
-    model, source = speaking("llama"), batch(2)
-    model.generate(**source, target_tokens=TARGET, **ENDLESS)
-    assert seen == [[True, True]] * (TARGET - 1)
+
+def _several_rows() -> None:
+    write(speaking("llama"), rows=2)
+
+
+def _in_training() -> None:
+    write(speaking("llama").train())
+
+
+def _another_kind_of_module() -> None:
+    model = speaking("llama")  # changed only after it was attached
+    model.base_model.model.layers[1].mlp.down_proj.__class__ = Other
+    write(model)
+
+
+def _no_such_module() -> None:
+    model = speaking("llama")
+    model.base_model.model.layers[1].mlp = nn.Identity()
+    write(model)
+
+
+def _someone_elses_hook() -> None:
+    model = speaking("llama")
+    model.base_model.model.layers[1].mlp.down_proj.register_forward_hook(lambda *given: 2 * given[2])
+    write(model)
+
+
+def _an_adapter_there() -> None:
+    model = get_peft_model(deep_model("llama"), LoraConfig(target_modules=["down_proj"])).eval()
+    write(wake(attach(model, "glide")))
+
+
+def _another_type() -> None:
+    model = speaking("llama")
+    model.base_model.model.layers[2].mlp.double()
+    model.base_model.model.layers[2].mlp.register_forward_pre_hook(lambda _, args: (args[0].double(),))
+    model.base_model.model.layers[2].mlp.register_forward_hook(lambda *given: given[2].float())
+    write(model)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        _several_rows,
+        _in_training,
+        _another_kind_of_module,
+        _no_such_module,
+        _someone_elses_hook,
+        _an_adapter_there,
+        _another_type,
+    ],
+)
+def test_where_a_bias_might_be_changed_on_its_way_hooks_tell(case: Any, seen: list[list[bool]]) -> None:
+    case()
+    assert seen == [[True] * 4] * (TARGET - 1)
+
+
+def test_steps_of_one_and_of_several_columns_follow_each_other(seen: list[list[bool]]) -> None:
+    model = speaking("llama")
+    expected = write(model)
     seen.clear()
-    base = tiny_model("llama")
-    base.model.layers[0].mlp.down_proj.__class__ = Other
-    wake(attach(base, "glide")).generate(**batch(1), target_tokens=TARGET, **ENDLESS)
-    assert seen == [[True, True]] * (TARGET - 1)
+    assert torch.equal(write(model, prompt_lookup_num_tokens=3), expected)
+    assert 0 < len(seen) < TARGET - 1
+    assert hooks(model) == [1] * 4
 
 
-def test_a_call_that_fails_leaves_hooks_and_biases_as_they_were() -> None:
+@pytest.mark.parametrize("place", ["nn.Parameter", "torch.add"])
+def test_a_beginning_that_fails_leaves_hooks_and_biases_as_they_were(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = speaking("bart")
-    own = [layer.final_layer_norm.bias for layer in model.base_model.model.decoder.layers]
+    ends = [layer.final_layer_norm for layer in model.base_model.model.decoder.layers]
+    own, expected = [end.bias for end in ends], write(model)
+    left = iter(range(2))
 
-    class StopError(Exception):
-        """Any error in the middle."""
+    def fail(*args: Any, **options: Any) -> Any:
+        next(left)  # the third time is one too many
+        return real(*args, **options)
 
-    def fail(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        if ids.shape[1] == 4:
-            assert hooked(model) == [True, False]
-            raise StopError
-        return scores
-
-    with pytest.raises(StopError):
-        model.generate(**batch(1), target_tokens=TARGET, logits_processor=[fail], **ENDLESS)
-    assert hooked(model) == [True, True]
-    assert all(layer.final_layer_norm.bias is bias for layer, bias in zip(model.model.decoder.layers, own, strict=True))
+    real = nn.Parameter if place == "nn.Parameter" else torch.add
+    monkeypatch.setattr(f"impatience.hearing.{place}", fail)
+    with pytest.raises(StopIteration):
+        write(model)
+    monkeypatch.undo()
+    assert hooks(model) == [1] * 4
+    assert all(end.bias is bias for end, bias in zip(ends, own, strict=True))
+    assert torch.equal(write(model), expected)
     model.detach()
-    assert hooked(model) == [False, False]
+    assert hooks(model) == [0] * 4
 
 
 def test_calls_inside_and_outside_of_inference_mode_follow_each_other() -> None:
     model, texts = speaking("t5"), []
     for mode in (True, False, True):
         with torch.inference_mode(mode):
-            texts.append(model.generate(**batch(1), target_tokens=TARGET, **ENDLESS).tolist())
+            texts.append(write(model).tolist())
     assert texts[0] == texts[1] == texts[2]
+
+
+def test_a_model_is_trained_after_it_wrote_as_before() -> None:
+    losses = []
+    for writes in (False, True):
+        model = speaking("gpt2")
+        if writes:
+            write(model)
+        model.train()
+        labels = batch(2)["input_ids"]
+        torch.manual_seed(0)  # of the noise
+        loss = model(**batch(2), labels=labels, prompt_lengths=2).loss
+        loss.backward()
+        grads = [weight.grad for name, weight in model.named_parameters() if name.endswith("bias")]
+        losses.append((loss.item(), sum(float(grad.abs().sum()) for grad in grads if grad is not None)))
+    assert losses[0] == losses[1]
+
+
+def test_a_layer_hears_once() -> None:
+    with pytest.raises(OptionError, match="each once"):
+        speaking("llama", [1, 1])
 
 
 @pytest.mark.parametrize(("method", "kind"), STEERING)
 def test_what_is_counted_on_the_processor_is_heard_where_the_model_is(method: str, kind: str) -> None:
-    model = wake(attach(tiny_model(kind), method)).to("meta")  # any other device than the processor will do
+    model = wake(attach(toys.tiny_model(kind), method)).to("meta")  # any other device than the processor will do
     model.base_model.set_attn_implementation("eager")  # the default one looks at values, and here are none
     start = 1 if model.family.encoder_decoder else 3
     course, one = Course(torch.tensor([TARGET]), Unit.TOKENS, torch.tensor([start])), {"dtype": torch.long}

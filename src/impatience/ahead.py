@@ -24,13 +24,11 @@ class Ahead:
 
     Attributes:
         first: (B, 1) the first of these counts; the others follow one by one.
-        begun: The same numbers, where nothing waits for a GPU.
         told: (B, S, L, D) what the layers are told.
         rows: (B, 1) numbers of the rows.
     """
 
-    first: Tensor
-    begun: list[list[float]]
+    first: list[list[float]]
     told: Tensor
     rows: Tensor
 
@@ -46,7 +44,7 @@ class Ahead:
         """
         assert signal is not None
         told = torch.stack([mapped(layer, signal) for layer in maps], 2).to(dtype)
-        return cls(first, first.tolist(), told, torch.arange(len(first), device=told.device)[:, None])
+        return cls(first.tolist(), told, torch.arange(len(first), device=told.device)[:, None])
 
     @staticmethod
     def pays(rows: int) -> bool:
@@ -56,10 +54,8 @@ class Ahead:
 
     def at(self, counts: Tensor) -> Tensor | None:
         """Return what the layers are told at (B, 1) counts, (B, 1, L, D), or None where that is not known."""
-        if counts.shape != self.first.shape:
-            return None
-        places = [int(now - first) for (now,), (first,) in zip(counts.tolist(), self.begun, strict=True)]
-        if not all(place in range(self.told.shape[1]) for place in places):
+        places = [int(now - first) for (now,), (first,) in zip(counts.tolist(), self.first, strict=False)]
+        if len(counts) != len(self.first) or not all(place in range(self.told.shape[1]) for place in places):
             return None
         if len(places) == 1:
             return self.told[:, places[0] : places[0] + 1]

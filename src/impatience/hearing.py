@@ -2,7 +2,8 @@
 
 A hook on every layer is a call and an addition more, some per cent of a step in which processors wait for Python. While
 one text is written, what a layer is told is one vector, and the layer before it ends by adding a bias. So for that time
-the vector is a part of the bias, and the hooks are off.
+the vector is a part of the bias, and the hooks are off. The outputs of layers that transformers collects
+(``output_hidden_states``) then hold what the next layer is told.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from transformers.pytorch_utils import Conv1D
 
 _PLAIN = (nn.Linear, nn.LayerNorm, Conv1D)
 """What adds its bias last, and nothing behind it; subclasses may do otherwise."""
+End = tuple[nn.Module, str]
+"""A layer, and the path to the module in it whose bias is the last that it adds."""
 
 
 class Hearing:
@@ -24,41 +27,44 @@ class Hearing:
     Args:
         layers: Where something is heard.
         hooks: What hooks do there.
-        ends: For each layer the module whose bias is added last before it; None before the first of all layers, and
-            where no such module is known.
+        ends: For each layer the end of the one before it; None before the first of all layers, and where none is known.
     """
 
     def __init__(
         self,
         layers: Sequence[nn.Module] = (),
         hooks: Sequence[Callable[..., Any]] = (),
-        ends: Sequence[nn.Module | None] = (),
+        ends: Sequence[End | None] = (),
     ) -> None:
         self._hooks = list(zip(layers, hooks, strict=True))
         self._handles = [layer.register_forward_pre_hook(hook) for layer, hook in self._hooks]
-        self._first = int(ends[:1] == [None])  # how many are always told by hooks: the first of all layers
-        self._ends: list[Any] = list(ends[self._first :])
-        self._own: list[Any] = []
+        self._first = int(ends[:1] == [None])  # a first layer is told by its hook, whatever the others are told by
+        self._ends = ends[self._first :]
+        self._able: bool | None = None  # not known
+        self._own: list[tuple[Any, Any]] = []
 
     def tell(self, told: Tensor) -> tuple[Tensor, ...]:
         """Tell all L layers (B, 1, L, D), and return what is left to hooks: (B, 1, D) for each that still has one."""
-        if len(told) > 1 or not (self._own or self._begin(told)):
+        if len(told) > 1:
             self.forget()
+            return told.unbind(2)
+        if self._able is None:
+            self._able = self._begin(told)
+        if not self._able:
             return told.unbind(2)
         torch.add(self._base, told[0, 0, self._first :], out=self._biases)
         return told[:, :, : self._first].unbind(2)
 
     def _begin(self, told: Tensor) -> bool:
         """Put biases in the place of hooks, if that can be done."""
-        kind = told.dtype, told.device
-        able = [type(end) in _PLAIN and (end.weight.dtype, end.weight.device) == kind for end in self._ends]
-        if not able or not all(able):
+        ends = [_module(end) for end in self._ends]
+        if not ends or not all(_adds_last(end, told) for end in ends):
             return False
-        self._own = [end.bias for end in self._ends]
         none = torch.zeros_like(told[0, 0, 0])
-        self._base = torch.stack([none if bias is None else bias.detach() for bias in self._own])
+        self._base = torch.stack([none if end.bias is None else end.bias.detach() for end in ends])
         self._biases = torch.empty_like(self._base)
-        for end, bias in zip(self._ends, self._biases, strict=True):
+        self._own = [(end, end.bias) for end in ends]
+        for end, bias in zip(ends, self._biases, strict=True):
             end.bias = nn.Parameter(bias, requires_grad=False)
         for handle in self._handles[self._first :]:
             handle.remove()
@@ -66,15 +72,34 @@ class Hearing:
 
     def forget(self) -> None:
         """Let biases be their own, and hooks be on."""
+        self._able = None
         if self._own:
-            for end, bias in zip(self._ends, self._own, strict=True):
+            for end, bias in self._own:
                 end.bias = bias
-            self._own = []
+            self._unhook(self._handles[self._first :])
             again = [layer.register_forward_pre_hook(hook) for layer, hook in self._hooks[self._first :]]
-            self._handles[self._first :] = again
+            self._handles[self._first :], self._own = again, []
 
     def remove(self) -> None:
         """Take everything off the layers."""
         self.forget()
-        for handle in self._handles:
+        self._unhook(self._handles)
+
+    @staticmethod
+    def _unhook(handles: Sequence[Any]) -> None:
+        for handle in handles:
             handle.remove()
+
+
+def _module(end: End | None) -> Any:
+    """Return the module at an end as it is now; None if there is none."""
+    try:
+        return end and end[0].get_submodule(end[1])
+    except AttributeError:
+        return None
+
+
+def _adds_last(end: Any, told: Tensor) -> bool:
+    """Whether nothing changes what a module's bias adds, and the bias can be what is told."""
+    plain = type(end) in _PLAIN and not end.training and not end._forward_hooks and "forward" not in vars(end)
+    return plain and (end.weight.dtype, end.weight.device) == (told.dtype, told.device)

@@ -1,6 +1,6 @@
 """A model and a method, joined by composition: ``attach`` and ``LengthControlled``.
 
-The wrapper reaches a Hugging Face model through public hooks and arguments only. ``forward`` steers once, over all
+The wrapper reaches a Hugging Face model through hooks, biases and arguments only. ``forward`` steers once, over all
 steps; ``generate`` steers before each step, in ``prepare_inputs_for_generation``, which sees all ids written so far.
 """
 
@@ -234,7 +234,7 @@ class LengthControlled(nn.Module):
             columns = inputs[column_name].shape[1]
             few = columns == 1 and Ahead.pays(len(input_ids))  # counted where that starts no kernels
             told = (near, input_ids.cpu()) if few else (course, input_ids)
-            steering.steer(*told, columns, noisy=False, into=inner.dtype)
+            steering.steer(*told, columns, noisy=False, into=inner.dtype if few else None)
             if steering.conventions == "authors" and columns == input_ids.shape[1]:
                 steering.stop()
             return inputs

@@ -1,8 +1,8 @@
 """How the signal reaches the decoder: progress counted on ids, turned into a signal, added by hooks.
 
 ``steer`` is called before a forward pass with all ids written so far. It counts progress, lets the method turn
-progress and target into a signal, and leaves that signal where the hooks on the decoder find it. It is all
-plain tensors by then, so compiling the decoder, caching, beams and gradient checkpointing need no special care.
+progress and target into a signal, and leaves that signal where the hooks on the decoder find it, or the biases that
+stand for hooks while one text is written. It is all plain tensors by then: caching, beams, checkpointing need no care.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Course:
 
 @dataclass
 class Message:
-    """What the hooks find: a signal (B, T, D), or what each layer is told (B, 1, D), or progress and target."""
+    """What hooks find: a signal (B, T, D), or what layers are told (B, 1, D), if not by biases; or progress, target."""
 
     signal: Tensor | None = None
     layers: tuple[Tensor, ...] = ()
@@ -180,12 +180,13 @@ class Steering(nn.Module):
         return Course(counted.sum(1).clamp(min=1), Unit.TOKENS, start)
 
     def steer(self, course: Course, ids: Tensor, columns: int, noisy: bool, into: torch.dtype | None = None) -> None:
-        """Leave the signal of the last columns of (B, T) ids for the hooks; ``into``: layers' type, past the prompt."""
+        """Leave the signal of the last columns of (B, T) ids for the hooks; ``into``: layers' type if ahead pays."""
         ahead, self.message = self.message.ahead, Message()
         if self.amplitude == 0 or not self.attached:
+            self.hearing.forget()
             return
         course = course.repeat(ids.shape[0])
-        column, target = torch.arange(ids.shape[1], device=ids.device), course.target[:, None]
+        column, target = torch.arange(ids.shape[1], device=ids.device), course.target.float()[:, None]
         if course.progress is not None:
             progress = course.progress
         elif self.conventions == "authors":
@@ -193,7 +194,7 @@ class Steering(nn.Module):
         else:
             progress = self.vocabulary.progress(ids, column >= course.start[:, None], course.unit)
         progress = progress[:, -columns:]
-        if into is not None and columns == 1 and self.projections and Ahead.pays(ids.shape[0]):
+        if into is not None and self.projections:
             known = None if ahead is None else ahead.at(progress)
             if known is None:
                 self._leave(*_in_tokens(coming(progress), target, course.unit), self.amplitude)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -75,7 +75,7 @@ class Family:
         layers: Path from the decoder to the list of its layers, each taking hidden states first.
         scale: What the decoder multiplies ``inputs_embeds`` by after they are handed to it.
         positions: Path from the decoder to its absolute position embeddings, where it has them.
-        end: Path from a layer to the module whose bias is the last that the layer adds; None if that is not known.
+        ends: For model types of which it is known, path from a layer to the module whose bias is the last it adds.
         limit: Name of the configuration's field with the most positions there can be; None if there is no limit.
         cross_attention: Where the decoder reads the source; None for decoder-only models.
     """
@@ -85,7 +85,7 @@ class Family:
     layers: str = "layers"
     scale: Callable[[Any], float] = lambda config: 1.0  # noqa: ARG005
     positions: str | None = None
-    end: Callable[[Any], str | None] = lambda config: None  # noqa: ARG005
+    ends: Mapping[str, str] = field(default_factory=dict)
     limit: str | None = "max_position_embeddings"
     cross_attention: CrossAttention | None = None
 
@@ -102,10 +102,10 @@ class Family:
         """Return the decoder's layers."""
         return list(self.decoder_of(model).get_submodule(self.layers).children())
 
-    def end_before(self, layers: Sequence[nn.Module], index: int, config: Any) -> nn.Module | None:
-        """Return the module whose bias is the last to be added before a layer, if there is one."""
-        path = self.end(config)
-        return layers[index - 1].get_submodule(path) if index and path else None
+    def end_before(self, layers: Sequence[nn.Module], index: int, config: Any) -> tuple[nn.Module, str] | None:
+        """Return the layer before one, and the path to its end; None if there is no such layer or no path is known."""
+        path = self.ends.get(config.model_type)
+        return (layers[index - 1], path) if index and path else None
 
     @property
     def reader(self) -> CrossAttention:

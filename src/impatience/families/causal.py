@@ -5,5 +5,5 @@ from impatience.families.base import Family
 FAMILY = Family(
     model_types=("llama", "mistral", "qwen2", "qwen3", "gemma", "phi"),
     decoder="model",
-    end=lambda config: "mlp.fc2" if config.model_type == "phi" else "mlp.down_proj",
+    ends={"phi": "mlp.fc2"} | dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma"), "mlp.down_proj"),
 )

@@ -7,5 +7,5 @@ FAMILY = Family(
     decoder="transformer",
     layers="h",
     positions="wpe",
-    end=lambda config: "mlp.c_proj",  # noqa: ARG005
+    ends={"gpt2": "mlp.c_proj"},
 )

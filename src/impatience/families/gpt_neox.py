@@ -5,5 +5,5 @@ from impatience.families.base import Family
 FAMILY = Family(
     model_types=("gpt_neox",),
     decoder="gpt_neox",
-    end=lambda config: "mlp.dense_4h_to_h",  # noqa: ARG005
+    ends={"gpt_neox": "mlp.dense_4h_to_h"},
 )

@@ -67,9 +67,9 @@ class Method:
             object.__setattr__(self, "layers", tuple(self.layers))
         wanted = self.layers if isinstance(self.layers, tuple) else ()
         if (self.layers is not None and self.layers != "all" and not wanted) or not all(
-            isinstance(layer, int) and layer >= 0 for layer in wanted
+            isinstance(layer, int) and layer >= 0 and wanted.count(layer) == 1 for layer in wanted
         ):
-            raise OptionError(f"layers={self.layers!r}: give None, 'all' or a list of layer numbers from 0.")
+            raise OptionError(f"layers={self.layers!r}: give None, 'all' or a list of layer numbers from 0, each once.")
         if self.rank is not None and (self.rank < 1 or self.layers is None):
             raise OptionError(f"rank={self.rank}: give at least 1, and layers, whose projections have it.")
 
