@@ -99,7 +99,7 @@ def train(name: str, run: dict[str, Any], folder: Path, data: Path | None, kept:
     """Train, unless that is done; rows are tokenized once for each model and data set in this process."""
     from impatience import training
 
-    if (folder / "trained").exists() or "recipe" not in run:
+    if (folder / "trained").exists() or not run.get("recipe"):
         return ""
     shutil.rmtree(folder / "run", ignore_errors=True)
     encode, training.encode = training.encode, _cached(training.encode, kept)

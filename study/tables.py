@@ -35,6 +35,7 @@ ROWS = {
     "strength-matched": "PRE, matched ξ at the input, decoys",
     "signal": "**glide**, first part of the training",
     "none": "none",
+    "asked": "as it is",
     "before": "the default model",
     "practice": "the same after practice",
     "base": "as in study A, 300 steps",
