@@ -181,6 +181,7 @@ def write(handler: Handler, longer: int = 0, stage: str = "", **report: Any) -> 
         "eos_probability": 0.87 if landing == "natural" else 0.03,
         "parts": 1,
         "note": "",
+        "drawn": False,
         "taken_back": shown - len(text),
         **report,
     }

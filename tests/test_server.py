@@ -71,6 +71,7 @@ def test_a_text_comes_back_with_its_report(client: Client, writer: Writer) -> No
         "eos_probability": alone.eos_probability,
         "parts": 1,
         "note": "",
+        "drawn": False,
         "taken_back": 0,
     }
 

@@ -186,6 +186,10 @@ def test_one_try_is_what_it_always_was(writer: Writer) -> None:
 def test_more_tries_are_never_worse_and_do_not_depend_on_the_batch(writer: Writer) -> None:
     once, more = writer.write_many(ASKS), writer.write_many(ASKS, tries=5)
     assert more == [writer.write_many([ask], tries=5)[0] for ask in ASKS]
+    free = [n for n, ask in enumerate(ASKS) if ask.landing is NATURAL]
+    assert [more[n].drawn for n in free] == [more[n].ids != once[n].ids for n in free]
+    assert any(result.drawn for result in more)
+    assert not any(result.drawn for result in once)
     assert [(one.id, one.target) for one in more] == [(ask.id, ask.target) for ask in ASKS]
     for ask, first, kept in zip(ASKS, once, more, strict=True):
         if ask.landing is NATURAL:

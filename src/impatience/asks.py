@@ -82,6 +82,7 @@ class Result:
         id: That of the ask.
         parts: In how many parts the source was read; more than 1 if it was longer than the model reads at once.
         note: What was done with such a source, in words, and what to know of how the text was counted.
+        drawn: Whether its ending was drawn, since that of the first text did not land well; see ``impatience.tries``.
         taken_back: How many characters at the end of the streamed pieces are not in the text: the landing left them
             out, or a later token changed how they are written.
         ids: The tokens of the text as the model wrote them, without EOS.
@@ -96,6 +97,7 @@ class Result:
     id: str = ""
     parts: int = 1
     note: str = ""
+    drawn: bool = False
     taken_back: int = 0
     ids: tuple[int, ...] = field(default=(), repr=False)
 

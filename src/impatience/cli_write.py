@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _LANDED = {
     "natural": "The model ended there by itself.",
+    "drawn": "The model ended there by itself, in an ending that was drawn.",
     "forced": "The landing was forced: the model would not have ended there by itself.",
     "missed": "It missed the target.",
 }
@@ -289,7 +290,8 @@ def _status(result: Result) -> str:
     note = f"\n{result.note}" if result.note else ""
     advice = " Use --exact or --at-most to hold it to the length." if result.length > result.target else ""
     written = f"{_counted(result.length, result.unit)} of {result.target:,} asked for."
-    return f"\n{written} {_LANDED[result.landed]}{advice}{note}"
+    landed = "drawn" if result.drawn and result.landed == "natural" else result.landed
+    return f"\n{written} {_LANDED[landed]}{advice}{note}"
 
 
 def _counted(number: int, things: str) -> str:

@@ -71,4 +71,4 @@ def _seen(result: Result | SourceError, goal: Goal, one: Try) -> Result | Source
     """Return a text that was written without force as what it is for its goal."""
     if isinstance(result, SourceError) or one.landing is not Landing.NATURAL:
         return result
-    return replace(result, landed=goal.landed(result))
+    return replace(result, landed=goal.landed(result), drawn=one.begun.draw > 0)

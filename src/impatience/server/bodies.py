@@ -72,6 +72,7 @@ class Report(BaseModel):
     eos_probability: float = Field(description="What the model itself gave the end where the text stops.")
     parts: int = Field(description="In how many parts the source was read.")
     note: str = Field(description="What was done with a source that was read in parts, or if words cannot be counted.")
+    drawn: bool = Field(description="Whether its ending was drawn, as that of the first text did not land well.")
     taken_back: int = Field(description="Characters at the end of the streamed pieces that are not in the text.")
 
 
