@@ -172,7 +172,7 @@ def _refuses(writer: Writer, ask: Ask) -> str:
 
 def _row(result: Result) -> dict[str, Any]:
     row = {**vars(result)}
-    usual = {"parts": 1, "note": "", "drawn": False}
+    usual = {"parts": 1, "note": ""}
     for name in ("taken_back", "ids", *(name for name in usual if row[name] == usual[name])):
         del row[name]
     return {"id": row.pop("id"), **row}
