@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from impatience.hearing import mapped
 
 SIGNALS = 32
 """How many are mapped at once, those of all rows together."""
@@ -65,16 +66,3 @@ class Ahead:
 def coming(first: Tensor) -> Tensor:
     """Return the (B, S) counts that are worked out at once, from (B, 1) the first of them."""
     return first + torch.arange(SIGNALS // len(first), device=first.device)
-
-
-def silent_map(width: int, rank: int | None, device: Any) -> nn.Module:
-    """Return a (D, D) map that is zero, so that a model begins as it was."""
-    last = nn.Linear(rank or width, width, bias=False, device=device)
-    nn.init.zeros_(last.weight)
-    return last if rank is None else nn.Sequential(nn.Linear(width, rank, bias=False, device=device), last)
-
-
-def mapped(layer: nn.Module, signal: Tensor) -> Tensor:
-    """Return what a layer's map makes of a signal, wherever and in whatever type its weights are."""
-    told: Tensor = layer(signal.to(next(layer.parameters())))
-    return told

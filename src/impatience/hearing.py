@@ -1,4 +1,4 @@
-"""How layers hear what they are told: by hooks, or by biases that are added anyway.
+"""How layers hear the signal: each through a map of its own, by hooks, or by biases that are added anyway.
 
 A hook on every layer is a call and an addition more, some per cent of a step in which processors wait for Python. While
 one text is written, what a layer is told is one vector, and the layer before it ends by adding a bias. So for that time
@@ -103,3 +103,16 @@ def _adds_last(end: Any, told: Tensor) -> bool:
     """Whether nothing changes what a module's bias adds, and the bias can be what is told."""
     plain = type(end) in _PLAIN and not end.training and not end._forward_hooks and "forward" not in vars(end)
     return plain and (end.weight.dtype, end.weight.device) == (told.dtype, told.device)
+
+
+def silent_map(width: int, rank: int | None, device: Any) -> nn.Module:
+    """Return a (D, D) map that is zero, so that a model begins as it was."""
+    last = nn.Linear(rank or width, width, bias=False, device=device)
+    nn.init.zeros_(last.weight)
+    return last if rank is None else nn.Sequential(nn.Linear(width, rank, bias=False, device=device), last)
+
+
+def mapped(layer: nn.Module, signal: Tensor) -> Tensor:
+    """Return what a layer's map makes of a signal, wherever and in whatever type its weights are."""
+    told: Tensor = layer(signal.to(next(layer.parameters())))
+    return told

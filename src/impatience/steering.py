@@ -15,10 +15,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from impatience.ahead import Ahead, coming, mapped, silent_map
+from impatience.ahead import Ahead, coming
 from impatience.errors import OptionError, SourceError, TargetError, UnsupportedModelError
 from impatience.families import Family
-from impatience.hearing import Hearing
+from impatience.hearing import Hearing, mapped, silent_map
 from impatience.lengths import Target, Unit, Vocabulary
 from impatience.methods import AttentionMethod, EmbeddingMethod, Method
 
