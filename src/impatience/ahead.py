@@ -24,28 +24,28 @@ class Ahead:
     """What L layers are told at the next S counts of each row.
 
     Attributes:
-        first: (B, 1) the first of these counts; the others follow one by one.
-        told: (B, S, L, D) what the layers are told.
-        rows: (B, 1) numbers of the rows.
+        first: (B,) the first of these counts; the others follow one by one.
+        told: (L, B, S, 1, D) what the layers are told.
+        steps: S times (L, B, 1, D), the same, for rows that go on together.
     """
 
-    first: list[list[float]]
+    first: list[float]
     told: Tensor
-    rows: Tensor
+    steps: tuple[Tensor, ...]
 
     @classmethod
-    def of(cls, first: Tensor, signal: Tensor | None, maps: Iterable[nn.Module], dtype: torch.dtype) -> Ahead:
+    def of(cls, first: list[float], signal: Tensor | None, maps: Iterable[nn.Module], dtype: torch.dtype) -> Ahead:
         """Work it out.
 
         Args:
-            first: (B, 1) the first counts.
+            first: (B,) the first counts.
             signal: (B, S, D) the signal at the ``coming`` counts; only a method that has one has maps.
             maps: One for each layer.
             dtype: Of what they are told.
         """
         assert signal is not None
-        told = torch.stack([mapped(layer, signal) for layer in maps], 2).to(dtype)
-        return cls(first.tolist(), told, torch.arange(len(first), device=told.device)[:, None])
+        told = torch.stack([mapped(layer, signal) for layer in maps])[..., None, :].to(dtype)
+        return cls(first, told, told.unbind(2))
 
     @staticmethod
     def pays(rows: int) -> bool:
@@ -53,16 +53,17 @@ class Ahead:
         sharded = torch.distributed.is_available() and torch.distributed.is_initialized()
         return 4 * rows <= SIGNALS and not sharded
 
-    def at(self, counts: Tensor) -> Tensor | None:
-        """Return what the layers are told at (B, 1) counts, (B, 1, L, D), or None where that is not known."""
-        places = [int(now - first) for (now,), (first,) in zip(counts.tolist(), self.first, strict=False)]
-        if len(counts) != len(self.first) or not all(place in range(self.told.shape[1]) for place in places):
+    def at(self, counts: list[float]) -> Tensor | None:
+        """Return what the layers are told at (B,) counts, (L, B, 1, D), or None where that is not known."""
+        places = [int(now - first) for now, first in zip(counts, self.first, strict=False)]
+        if len(counts) != len(self.first) or not all(place in range(len(self.steps)) for place in places):
             return None
-        if len(places) == 1:
-            return self.told[:, places[0] : places[0] + 1]
-        return self.told[self.rows, torch.tensor(places, device=self.told.device)[:, None]]
+        if len(set(places)) == 1:
+            return self.steps[places[0]]
+        return self.told[:, range(len(places)), places]
 
 
-def coming(first: Tensor) -> Tensor:
-    """Return the (B, S) counts that are worked out at once, from (B, 1) the first of them."""
-    return first + torch.arange(SIGNALS // len(first), device=first.device)
+def coming(first: list[float], target: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return (B, S) counts, to be worked out at once on a device, from (B,) the first of them, and (B, 1) targets."""
+    counts = torch.tensor(first)[:, None] + torch.arange(SIGNALS // len(first))
+    return counts.to(device), target.float()[:, None].to(device)

@@ -44,16 +44,16 @@ class Hearing:
         self._own: list[tuple[Any, Any]] = []
 
     def tell(self, told: Tensor) -> tuple[Tensor, ...]:
-        """Tell all L layers (B, 1, L, D), and return what is left to hooks: (B, 1, D) for each that still has one."""
-        if len(told) > 1:
+        """Tell all L layers (L, B, 1, D), and return what is left to hooks: (B, 1, D) for each that still has one."""
+        if told.shape[1] > 1:
             self.forget()
-            return told.unbind(2)
+            return told.unbind()
         if self._able is None:
             self._able = self._begin(told)
         if not self._able:
-            return told.unbind(2)
-        torch.add(self._base, told[0, 0, self._first :], out=self._biases)
-        return told[:, :, : self._first].unbind(2)
+            return told.unbind()
+        torch.add(self._base, told[self._first :], out=self._biases)
+        return told[: self._first].unbind()
 
     def _begin(self, told: Tensor) -> bool:
         """Put biases in the place of hooks, if that can be done."""
@@ -61,10 +61,10 @@ class Hearing:
         if not ends or not all(_adds_last(end, told) for end in ends):
             return False
         none = torch.zeros_like(told[0, 0, 0])
-        self._base = torch.stack([none if end.bias is None else end.bias.detach() for end in ends])
+        self._base = torch.stack([none if end.bias is None else end.bias.detach() for end in ends])[:, None, None]
         self._biases = torch.empty_like(self._base)
         self._own = [(end, end.bias) for end in ends]
-        for end, bias in zip(ends, self._biases, strict=True):
+        for end, bias in zip(ends, self._biases[:, 0, 0], strict=True):
             end.bias = nn.Parameter(bias, requires_grad=False)
         for handle in self._handles[self._first :]:
             handle.remove()

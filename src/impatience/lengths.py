@@ -188,6 +188,7 @@ class Vocabulary:
             ids |= set(tokenizer.all_special_ids)
             ids |= {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
         self.special_ids = sorted(i for i in ids if 0 <= i < size)
+        self._specials = frozenset(self.special_ids)
         self._tables: dict[torch.device, Tables] = {}
         self._special: dict[torch.device, Tensor] = {}
 
@@ -301,8 +302,7 @@ class Vocabulary:
     def count(self, ids: Sequence[int], unit: Unit) -> int:
         """Count what ids hold, in a unit, as a person would count it on the finished text."""
         if unit is Unit.TOKENS:
-            special = set(self.special_ids)
-            return sum(i not in special for i in ids)
+            return len(ids) - sum(map(self._specials.__contains__, ids))
         return measure(decode(self.require_tokenizer(unit), ids), unit)
 
     def progress(self, ids: Tensor, written: Tensor, unit: Unit) -> Tensor:
@@ -328,6 +328,15 @@ class Vocabulary:
         ends &= ~_previous(ends)
         undone = _previous(ends) & table.carries_on[ids]
         return (ends.long() - undone.long()).cumsum(1).float()
+
+    def latest(self, ids: Tensor, start: Tensor, unit: Unit) -> list[float]:
+        """Return (B,) counts of all that (B, T) ids hold from (B,) columns on: the last that ``progress`` counts."""
+        if unit is Unit.TOKENS:
+            rows = zip(ids.tolist(), start.tolist(), strict=True)
+            return [float(self.count(row[begin:], unit)) for row, begin in rows]
+        written = torch.arange(ids.shape[1], device=ids.device) >= start[:, None]
+        counts: list[float] = self.progress(ids, written, unit)[:, -1].tolist()
+        return counts
 
     def _inside(self, ids: Tensor, written: Tensor) -> Tensor:
         """Tell, before each (B, T) step, whether the text so far stops in a word, special tokens passed over."""

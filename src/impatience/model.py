@@ -226,7 +226,7 @@ class LengthControlled(nn.Module):
         """For the length of one ``generate`` call, steer before each step, from all ids written so far."""
         prepare, steering = inner.prepare_inputs_for_generation, self.steering
         column_name = "decoder_input_ids" if self.family.encoder_decoder else "input_ids"
-        near = replace(course, target=course.target.cpu(), start=course.start.cpu())
+        near, kind = replace(course, target=course.target.cpu(), start=course.start.cpu()), inner.dtype
 
         @functools.wraps(prepare)
         def prepare_and_steer(input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -234,7 +234,7 @@ class LengthControlled(nn.Module):
             columns = inputs[column_name].shape[1]
             few = columns == 1 and Ahead.pays(len(input_ids))  # counted where that starts no kernels
             told = (near, input_ids.cpu()) if few else (course, input_ids)
-            steering.steer(*told, columns, noisy=False, into=inner.dtype if few else None)
+            steering.steer(*told, columns, noisy=False, into=kind if few else None)
             if steering.conventions == "authors" and columns == input_ids.shape[1]:
                 steering.stop()
             return inputs

@@ -122,8 +122,7 @@ class Steering(nn.Module):
     @property
     def tells(self) -> bool:
         """Whether anything tells the model its target."""
-        speaks = isinstance(self.method, EmbeddingMethod | AttentionMethod)
-        return self.attached and speaks and self.amplitude != 0
+        return self.attached and self.amplitude != 0 and isinstance(self.method, EmbeddingMethod | AttentionMethod)
 
     @property
     def audible(self) -> bool:
@@ -183,9 +182,12 @@ class Steering(nn.Module):
         """Leave the signal of the last columns of (B, T) ids for the hooks; ``into``: layers' type if ahead pays."""
         ahead, self.message = self.message.ahead, Message()
         if self.amplitude == 0 or not self.attached:
-            self.hearing.forget()
             return
         course = course.repeat(ids.shape[0])
+        if into is not None and self.projections and self.conventions == "paper":
+            self._tell(course, ids, into, ahead)
+            return
+        self.hearing.forget()
         column, target = torch.arange(ids.shape[1], device=ids.device), course.target.float()[:, None]
         if course.progress is not None:
             progress = course.progress
@@ -193,21 +195,22 @@ class Steering(nn.Module):
             progress, target = column.float().expand(ids.shape), (target - 1).clamp(min=1)
         else:
             progress = self.vocabulary.progress(ids, column >= course.start[:, None], course.unit)
-        progress = progress[:, -columns:]
-        if into is not None and self.projections:
-            known = None if ahead is None else ahead.at(progress)
-            if known is None:
-                self._leave(*_in_tokens(coming(progress), target, course.unit), self.amplitude)
-                ahead = Ahead.of(progress, self.message.signal, self.projections.values(), into)
-                known = ahead.told[:, :1]
-            self.message.ahead, self.message.layers = ahead, self.hearing.tell(known)
-            return
-        self.hearing.forget()
-        progress, target = _in_tokens(progress, target, course.unit)
+        progress, target = _in_tokens(progress[:, -columns:], target, course.unit)
         if noisy:
             progress = self.method.noisy(progress, target, self.width)
         told = (column[-columns:] >= course.start[:, None] - 1)[..., None]
         self._leave(progress, target, told * self.amplitude)
+
+    def _tell(self, course: Course, ids: Tensor, into: torch.dtype, ahead: Ahead | None) -> None:
+        """Tell layers what was worked out ahead for the last column of (B, T) ids, or is now."""
+        counts = self.vocabulary.latest(ids, course.start, course.unit)
+        known = None if ahead is None else ahead.at(counts)
+        if known is None:
+            place = coming(counts, course.target, next(self.projections.parameters()).device)
+            self._leave(*_in_tokens(*place, course.unit), self.amplitude)
+            ahead = Ahead.of(counts, self.message.signal, self.projections.values(), into)
+            known = ahead.steps[0]
+        self.message.ahead, self.message.layers = ahead, self.hearing.tell(known)
 
     def point(self, progress: Tensor, target: Tensor, unit: Unit) -> None:
         """Leave the signal for one step of rows whose (B, 1) progress is counted already; waits for nothing."""
