@@ -6,9 +6,11 @@ import math
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 
 from impatience import bench, bench_shapes, provenance
@@ -103,6 +105,38 @@ def test_any_method_for_this_kind_of_model_can_be_timed(method: str) -> None:
     assert bench.overhead(Trial("minute", method, prompt=16, repeats=2), (2,)).targets[0].controlled_tokens == 2
 
 
+def turns(plain: int, controlled: int, fail: bool = False) -> str:
+    """Return who wrote each token of two texts that are measured."""
+    order: list[str] = []
+
+    def write(name: str, tokens: int, logits_processor: Any) -> torch.Tensor:
+        for _ in range(tokens):
+            order.append(name)
+            logits_processor[0](torch.zeros(1), torch.zeros(1))
+        if fail and name == "c":
+            raise ValueError("out of memory")
+        return torch.zeros(1, tokens)
+
+    sides = partial(write, "p", plain), partial(write, "c", controlled)
+    try:
+        bench._measure(40, *sides, 2, torch.device("cpu"), 0)
+    except (RuntimeError, ValueError) as error:
+        order.append(f" {error}")
+    return "".join(order)
+
+
+def test_both_sides_write_in_turns_and_the_one_that_begins_changes() -> None:
+    some, rest = bench.TURN, 40 - 2 * bench.TURN
+    plain_first = ("p" * some + "c" * some) * 2 + "p" * rest + "c" * rest
+    other_first = plain_first.translate(str.maketrans("pc", "cp"))
+    assert turns(40, 40) == plain_first + other_first + plain_first
+
+
+def test_a_side_that_ends_early_or_fails_leaves_the_other_to_end() -> None:
+    assert turns(40, 3).endswith("Asked for 40 tokens, the two sides wrote [40, 3].")
+    assert turns(400, 3, fail=True) == "p" * bench.TURN + "ccc" + "p" * (400 - bench.TURN) + " out of memory"
+
+
 def test_weights_are_shared_and_the_plain_side_has_no_hook() -> None:
     plain, controlled = Trial("minute").models()
     base = controlled.base_model
@@ -115,7 +149,6 @@ def test_weights_are_shared_and_the_plain_side_has_no_hook() -> None:
 
 
 def test_weights_are_those_of_smollm2() -> None:
-    import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     sizes = dict(zip(bench_shapes._SIZES, bench_shapes.SHAPES["smollm2"], strict=True))

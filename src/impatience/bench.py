@@ -1,9 +1,9 @@
 """What length control costs: the time of ``generate`` with it against the same ``generate`` without it.
 
 Both sides hold the same weights, read the same prompt and write the same number of tokens, greedily. Neither can
-end early: the id that ends a text is set, for both, to one that the model cannot write, so the check for it stays
-and no logits processor is added. Runs come in pairs, plain and controlled back to back, the order changing from
-pair to pair, so that a machine that slows down slows both. Processor time is measured as well, because on a shared
+end early: the id that ends a text is set, for both, to one that the model cannot write, so the check for it stays.
+Runs come in pairs: plain and controlled take turns of a few tokens, each with a clock of its own that stops while the
+other writes, so that a machine that slows down slows both. Processor time is measured as well, because on a shared
 machine the clock also measures the neighbours. The weights are random: how fast a dense model is does not depend on
 what it says.
 """
@@ -12,17 +12,23 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from operator import sub, truediv
+from threading import Condition
 from typing import Any
 
 import torch
 from rich.table import Table
 from torch import Tensor
+from transformers import LogitsProcessor
 
-from impatience.bench_shapes import Spread, Trial, place, timed
+from impatience.bench_shapes import Clock, Spread, Trial, place
 from impatience.errors import OptionError
+
+TURN = 16
+"""Tokens that one side writes before the other goes on."""
 
 
 @dataclass(frozen=True)
@@ -155,21 +161,73 @@ def overhead(trial: Trial, targets: Sequence[int], batch: int = 1) -> OverheadRe
 
 def _measure(
     target: int,
-    plain: Callable[[], Tensor],
-    controlled: Callable[[], Tensor],
+    plain: Callable[..., Tensor],
+    controlled: Callable[..., Tensor],
     repeats: int,
     device: torch.device,
     first: int,
 ) -> TargetOverhead:
-    written = {run: run().shape[1] - first for run in (plain, controlled)}  # also the warm-up
-    if set(written.values()) != {target}:
-        raise RuntimeError(f"Asked for {target} tokens, the two sides wrote {list(written.values())}.")
-    times: dict[Callable[[], Tensor], list[tuple[float, float]]] = {plain: [], controlled: []}
-    for pair in range(repeats):
-        for run in (plain, controlled) if pair % 2 == 0 else (controlled, plain):
-            times[run].append(timed(run, device))
-    (plain_wall, plain_cpu), (wall, cpu) = (zip(*times[run], strict=True) for run in (plain, controlled))
-    return TargetOverhead(target, written[plain], written[controlled], plain_wall, wall, plain_cpu, cpu)
+    clocks: list[tuple[Clock, ...]] = []
+    with ThreadPoolExecutor(2) as pool:
+        for pair in range(1 + repeats):  # the first warms up
+            turns = _Turns(first=pair % 2)
+            sides = [_Side(side, turns, device) for side in (0, 1)]
+            ids = list(pool.map(_Side.run, sides, (plain, controlled)))
+            clocks.append(tuple(side.clock for side in sides))
+    written = [side.shape[1] - first for side in ids]
+    if set(written) != {target}:
+        raise RuntimeError(f"Asked for {target} tokens, the two sides wrote {written}.")
+    (plain_wall, wall), (plain_cpu, cpu) = (
+        zip(*(tuple(getattr(clock, kind) for clock in pair) for pair in clocks[1:]), strict=True)
+        for kind in ("seconds", "cpu_seconds")
+    )
+    return TargetOverhead(target, written[0], written[1], plain_wall, wall, plain_cpu, cpu)
+
+
+class _Turns:
+    """Whose turn it is of two sides, 0 and 1."""
+
+    def __init__(self, first: int) -> None:
+        self.side, self.alone, self.change = first, False, Condition()
+
+    def begin(self, side: int) -> None:
+        """Wait for a turn."""
+        with self.change:
+            self.change.wait_for(lambda: self.alone or self.side == side)
+
+    def end(self, side: int, *, last: bool = False) -> None:
+        """Let the other have its turn; after the last one, all of them."""
+        with self.change:
+            self.side, self.alone = 1 - side, self.alone or last
+            self.change.notify()
+
+
+class _Side(LogitsProcessor):  # type: ignore[misc]
+    """A side that stops its clock and lets the other write after every ``TURN`` tokens."""
+
+    def __init__(self, side: int, turns: _Turns, device: torch.device) -> None:
+        self.side, self.turns, self.clock, self.tokens = side, turns, Clock(device), 0
+
+    def run(self, write: Callable[..., Tensor]) -> Tensor:
+        """Write a text in turns."""
+        self.turns.begin(self.side)
+        self.clock.go()
+        try:
+            return write(logits_processor=[self])
+        finally:
+            self.clock.stop()
+            self.turns.end(self.side, last=True)
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Count a token, and wait where a turn ends."""
+        del input_ids
+        self.tokens += 1
+        if self.tokens % TURN == 0:
+            self.clock.stop()
+            self.turns.end(self.side)
+            self.turns.begin(self.side)
+            self.clock.go()
+        return scores
 
 
 def render(report: OverheadReport) -> Table:

@@ -173,14 +173,32 @@ def device_of(name: str | None) -> torch.device:
     return torch.device(name or ("cuda" if there else "cpu"))
 
 
+class Clock:
+    """Sums up the seconds and the processor seconds between going and stopping, once all is done on a device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.seconds = self.cpu_seconds = 0.0
+        self._wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+
+    def go(self) -> None:
+        """Begin to measure."""
+        self._wait()
+        self._begin, self._cpu_begin = time.perf_counter(), time.process_time()
+
+    def stop(self) -> None:
+        """Measure no more, for now."""
+        self._wait()
+        self.seconds += time.perf_counter() - self._begin
+        self.cpu_seconds += time.process_time() - self._cpu_begin
+
+
 def timed(run: Callable[[], object], device: torch.device) -> tuple[float, float]:
     """Return the seconds and the processor seconds of one run."""
-    wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    wait()
-    begin, cpu_begin = time.perf_counter(), time.process_time()
+    clock = Clock(device)
+    clock.go()
     run()
-    wait()
-    return time.perf_counter() - begin, time.process_time() - cpu_begin
+    clock.stop()
+    return clock.seconds, clock.cpu_seconds
 
 
 def copy_bandwidth(device: torch.device, repeats: int = 5) -> float:
