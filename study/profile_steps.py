@@ -60,7 +60,7 @@ def profiled(trial: Trial, rows: int, tokens: int) -> Profile:
         decoder.write(orders, ENDLESS, rows)
 
     write()
-    seconds, _ = timed(write, trial.where)
+    seconds = timed(write, trial.where)
     on_gpu = trial.where.type == "cuda"
     with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as found:
         timed(write, trial.where)

@@ -55,7 +55,9 @@ def test_figures_are_finite_and_in_order(report: bench.OverheadReport) -> None:
 
 def test_spread_of_known_numbers() -> None:
     assert bench_shapes.Spread.of([5, 1, 4, 2, 3]) == bench_shapes.Spread(1, 2, 3, 4, 5)
-    row = bench.TargetOverhead(10, 10, 10, (1.0, 2.0, 4.0), (2.0, 2.0, 6.0), (1.0, 1.0, 2.0), (1.0, 1.0, 3.0))
+    plain_turns, turns = ((0.5, 0.5), (0.25, 1.75), (2.0, 2.0)), ((1.0, 1.0), (1.75, 0.25), (3.0, 3.0))
+    row = bench.TargetOverhead(10, 10, 10, plain_turns, turns, (1.0, 1.0, 2.0), (1.0, 1.0, 3.0))
+    assert row.undisturbed == (1.0 + 0.25) / (0.25 + 0.5)
     assert row.ratio == bench_shapes.Spread(1.0, 1.25, 1.5, 1.75, 2.0)
     assert row.cpu_ratio == bench_shapes.Spread(1.0, 1.0, 1.0, 1.25, 1.5)
     assert row.plain_seconds_per_token == 0.2
@@ -71,7 +73,7 @@ def test_json_keeps_all_of_it(report: bench.OverheadReport) -> None:
     assert saved["environment"]["seed"] == 3
     assert [row["target"] for row in saved["targets"]] == list(TARGETS)
     assert saved["targets"][0]["ratio"]["median"] == report.targets[0].ratio.median
-    assert len(saved["targets"][0]["plain_seconds"]) == 2
+    assert len(saved["targets"][0]["plain_turns"]) == 2
 
 
 def test_environment_names_hardware_versions_and_commit() -> None:
@@ -119,7 +121,7 @@ def turns(plain: int, controlled: int, fail: bool = False) -> str:
 
     sides = partial(write, "p", plain), partial(write, "c", controlled)
     try:
-        bench._measure(40, *sides, 2, torch.device("cpu"), 0)
+        bench._measure(40, *sides, 2, torch.device("cpu"), 0, warm_up=True)
     except (RuntimeError, ValueError) as error:
         order.append(f" {error}")
     return "".join(order)

@@ -3,13 +3,14 @@
 Both sides hold the same weights, read the same prompt and write the same number of tokens, greedily. Neither can
 end early: the id that ends a text is set, for both, to one that the model cannot write, so the check for it stays.
 Runs come in pairs: plain and controlled take turns of a few tokens, each with a clock of its own that stops while the
-other writes, so that a machine that slows down slows both. Processor time is measured as well, because on a shared
-machine the clock also measures the neighbours. The weights are random: how fast a dense model is does not depend on
-what it says.
+other writes, so that a machine that slows down slows both. On a shared machine the clock also measures the neighbours,
+by more than control costs. So there is a second ratio, of the time undisturbed: of each turn the fastest in all runs,
+summed up over the text. The weights are random: how fast a dense model is does not depend on what it says.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,8 +40,8 @@ class TargetOverhead:
         target: Tokens asked for.
         plain_tokens: Tokens the plain side wrote.
         controlled_tokens: Tokens the controlled side wrote; always the same.
-        plain_seconds: Time of each plain run.
-        controlled_seconds: Time of the controlled run of the same pair.
+        plain_turns: Times of all turns of each plain run.
+        controlled_turns: Times of all turns of the controlled run of the same pair.
         plain_cpu_seconds: Processor time of each plain run, all threads together.
         controlled_cpu_seconds: Processor time of the controlled run of the same pair.
     """
@@ -48,10 +49,25 @@ class TargetOverhead:
     target: int
     plain_tokens: int
     controlled_tokens: int
-    plain_seconds: tuple[float, ...]
-    controlled_seconds: tuple[float, ...]
+    plain_turns: tuple[tuple[float, ...], ...]
+    controlled_turns: tuple[tuple[float, ...], ...]
     plain_cpu_seconds: tuple[float, ...]
     controlled_cpu_seconds: tuple[float, ...]
+
+    @property
+    def plain_seconds(self) -> list[float]:
+        """Time of each plain run."""
+        return list(map(sum, self.plain_turns))
+
+    @property
+    def controlled_seconds(self) -> list[float]:
+        """Time of the controlled run of the same pair."""
+        return list(map(sum, self.controlled_turns))
+
+    @property
+    def undisturbed(self) -> float:
+        """Controlled over plain time, each the sum of its fastest turns."""
+        return _undisturbed(self.controlled_turns) / _undisturbed(self.plain_turns)
 
     @property
     def ratio(self) -> Spread:
@@ -82,6 +98,7 @@ class TargetOverhead:
         """Return the measurements and what follows from them as plain values."""
         return asdict(self) | {
             "ratio": asdict(self.ratio),
+            "undisturbed": self.undisturbed,
             "cpu_ratio": asdict(self.cpu_ratio),
             "plain_seconds_per_token": self.plain_seconds_per_token,
             "controlled_seconds_per_token": self.controlled_seconds_per_token,
@@ -138,14 +155,15 @@ def overhead(trial: Trial, targets: Sequence[int], batch: int = 1) -> OverheadRe
     where, (plain, controlled) = trial.where, trial.models()
     ids = torch.tensor(trial.prompts(batch), device=where)
     inputs: dict[str, Any] = {"do_sample": False, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    measured = []
+    measured: list[TargetOverhead] = []
     for target in targets:
         limit: dict[str, Any] = {"max_new_tokens": target, "eos_token_id": plain.config.vocab_size}
         # No step can choose that id, so both sides look for the end and neither finds it.
         sides = partial(plain.generate, **inputs, **limit), partial(controlled.generate, **inputs, **limit)
         first = 1 if plain.config.is_encoder_decoder else trial.prompt
         controlled_side = partial(sides[1], target_tokens=target)
-        measured.append(_measure(target, sides[0], controlled_side, trial.repeats, where, first))
+        cold = not measured
+        measured.append(_measure(target, sides[0], controlled_side, trial.repeats, where, first, warm_up=cold))
     return OverheadReport(
         trial.shape,
         trial.method,
@@ -166,22 +184,29 @@ def _measure(
     repeats: int,
     device: torch.device,
     first: int,
+    *,
+    warm_up: bool,
 ) -> TargetOverhead:
-    clocks: list[tuple[Clock, ...]] = []
+    pairs = []
     with ThreadPoolExecutor(2) as pool:
-        for pair in range(1 + repeats):  # the first warms up
-            turns = _Turns(first=pair % 2)
-            sides = [_Side(side, turns, device) for side in (0, 1)]
+        for number in range(warm_up + repeats):
+            whose = _Turns(first=number % 2)
+            sides = [_Side(side, whose, device) for side in (0, 1)]
             ids = list(pool.map(_Side.run, sides, (plain, controlled)))
-            clocks.append(tuple(side.clock for side in sides))
+            pairs.append([side.clock for side in sides])
     written = [side.shape[1] - first for side in ids]
     if set(written) != {target}:
         raise RuntimeError(f"Asked for {target} tokens, the two sides wrote {written}.")
-    (plain_wall, wall), (plain_cpu, cpu) = (
-        zip(*(tuple(getattr(clock, kind) for clock in pair) for pair in clocks[1:]), strict=True)
-        for kind in ("seconds", "cpu_seconds")
+    clocks = zip(*pairs[-repeats:], strict=True)
+    (plain_turns, plain_cpu), (turns, cpu) = (
+        (tuple(tuple(clock.turns) for clock in side), tuple(clock.cpu_seconds for clock in side)) for side in clocks
     )
-    return TargetOverhead(target, written[0], written[1], plain_wall, wall, plain_cpu, cpu)
+    return TargetOverhead(target, written[0], written[1], plain_turns, turns, plain_cpu, cpu)
+
+
+def _undisturbed(runs: Sequence[Sequence[float]]) -> float:
+    """Return the sum of the fastest turns."""
+    return math.fsum(map(min, *runs))
 
 
 class _Turns:
@@ -237,7 +262,8 @@ def render(report: OverheadReport) -> Table:
         f"batch {report.batch}",
         caption=f"median of {report.repeats} pairs, quartiles in brackets; {place(report.environment)}",
     )
-    for heading in ("tokens", "plain ms/token", "controlled ms/token", "added µs/token", "time × plain", "CPU × plain"):
+    times = ("plain ms/token", "controlled ms/token", "added µs/token")
+    for heading in ("tokens", *times, "undisturbed × plain", "time × plain", "CPU × plain"):
         table.add_column(heading, justify="right")
     for row in report.targets:
         extra = row.extra_seconds_per_token
@@ -246,6 +272,7 @@ def render(report: OverheadReport) -> Table:
             f"{row.plain_seconds_per_token * 1e3:.3f}",
             f"{row.controlled_seconds_per_token * 1e3:.3f}",
             f"{extra.median * 1e6:.0f} \\[{extra.low_quartile * 1e6:.0f}, {extra.high_quartile * 1e6:.0f}]",
+            f"{row.undisturbed:.3f}",
             *(spread.shown(3) for spread in (row.ratio, row.cpu_ratio)),
         )
     return table

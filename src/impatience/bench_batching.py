@@ -138,7 +138,7 @@ def batching(trial: Trial, requests: int, batch: int, lengths: tuple[int, int], 
     times: dict[str, list[float]] = {name: [] for name in ways}
     for run in range(trial.repeats):
         for name in list(ways) if run % 2 == 0 else list(ways)[:0:-1]:  # generate takes minutes: once is enough
-            times[name].append(timed(ways[name], trial.where)[0])
+            times[name].append(timed(ways[name], trial.where))
     tokens = sum(order.budget for order in orders)
     return BatchingReport(
         trial.shape,

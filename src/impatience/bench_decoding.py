@@ -162,14 +162,14 @@ def _times(
         limit = {"max_new_tokens": target, "eos_token_id": plain.config.vocab_size, "do_sample": False}
         plain.generate(input_ids=inputs, attention_mask=torch.ones_like(inputs), **limit)
 
-    first = timed(ours, device)[0]
+    first = timed(ours, device)
     sides = [ours] if plain is None else [ours, theirs]
     if plain is not None:
         theirs()
     times: dict[Any, list[float]] = {side: [] for side in sides}
     for pair in range(repeats):
         for side in sides if pair % 2 == 0 else sides[::-1]:
-            times[side].append(timed(side, device)[0])
+            times[side].append(timed(side, device))
     return tuple(times[ours]), tuple(times.get(theirs, ())), first
 
 

@@ -62,7 +62,7 @@ class Trial:
         shape: A name in ``SHAPES`` or ``T5_SHAPES``.
         method: A name from ``impatience methods``.
         prompt: Tokens of each prompt.
-        repeats: Runs of each side, at least 2, after one to warm up.
+        repeats: Runs of each side, at least 2; one more, before all others, warms up.
         seed: Of weights and prompts.
         device: "cpu" or "cuda"; None is the GPU if there is one.
         dtype: "float32" or "bfloat16"; None is bfloat16 on a GPU, else float32.
@@ -174,10 +174,11 @@ def device_of(name: str | None) -> torch.device:
 
 
 class Clock:
-    """Sums up the seconds and the processor seconds between going and stopping, once all is done on a device."""
+    """Measures seconds, and sums up processor seconds, between going and stopping, once all is done on a device."""
 
     def __init__(self, device: torch.device) -> None:
-        self.seconds = self.cpu_seconds = 0.0
+        self.turns: list[float] = []
+        self.cpu_seconds = 0.0
         self._wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
 
     def go(self) -> None:
@@ -188,17 +189,17 @@ class Clock:
     def stop(self) -> None:
         """Measure no more, for now."""
         self._wait()
-        self.seconds += time.perf_counter() - self._begin
+        self.turns.append(time.perf_counter() - self._begin)
         self.cpu_seconds += time.process_time() - self._cpu_begin
 
 
-def timed(run: Callable[[], object], device: torch.device) -> tuple[float, float]:
-    """Return the seconds and the processor seconds of one run."""
+def timed(run: Callable[[], object], device: torch.device) -> float:
+    """Return the seconds of one run."""
     clock = Clock(device)
     clock.go()
     run()
     clock.stop()
-    return clock.seconds, clock.cpu_seconds
+    return clock.turns[0]
 
 
 def copy_bandwidth(device: torch.device, repeats: int = 5) -> float:
@@ -206,7 +207,7 @@ def copy_bandwidth(device: torch.device, repeats: int = 5) -> float:
     size = 2**30 if device.type == "cuda" else 2**28
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    seconds = [timed(lambda: target.copy_(source), device)[0] for _ in range(repeats + 1)]
+    seconds = [timed(lambda: target.copy_(source), device) for _ in range(repeats + 1)]
     return 2 * size / min(seconds[1:])
 
 
