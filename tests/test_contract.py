@@ -317,7 +317,7 @@ def test_layers_are_told_the_same_whether_it_is_worked_out_ahead_or_not(
 
 
 def test_layers_are_told_in_their_own_type() -> None:
-    told = Ahead.of([0.0], torch.rand(1, 4, 8), [torch.nn.Linear(8, 8)] * 3, torch.bfloat16).told
+    told = Ahead.of([0.0], torch.rand(1, 4, 8), [torch.nn.Linear(8, 8)] * 3, torch.bfloat16, 1).told
     assert (told.shape, told.dtype) == ((3, 1, 4, 1, 8), torch.bfloat16)
 
 

@@ -52,8 +52,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[bool]]:
     """Which of the layers that hear have a hook, at each step at which they are told something by ``tell``."""
     states, tell = [], Hearing.tell
 
-    def watched(self: Hearing, told: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        left = tell(self, told)
+    def watched(self: Hearing, *told: Any) -> tuple[torch.Tensor, ...]:
+        left = tell(self, *told)
         states.append([bool(layer._forward_pre_hooks) for layer, _ in self._hooks])
         return left
 
@@ -211,7 +211,7 @@ def test_what_is_counted_on_the_processor_is_heard_where_the_model_is(method: st
     course, one = Course(torch.tensor([TARGET]), Unit.TOKENS, torch.tensor([start])), {"dtype": torch.long}
     with torch.no_grad():
         for written in (4, 5):
-            model.steering.steer(course, torch.arange(4, 4 + written)[None], 1, noisy=False, into=torch.float32)
+            model.steering.step(course, torch.arange(4, 4 + written)[None], torch.float32)
             given = {name: torch.empty(1, 1, **one, device="meta") for name in ("input_ids", "attention_mask")}
             if model.family.encoder_decoder:
                 given = {f"decoder_{name}": ids for name, ids in given.items()}

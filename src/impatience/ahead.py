@@ -19,22 +19,30 @@ SIGNALS = 32
 """How many are mapped at once, those of all rows together."""
 
 
+Step = tuple[tuple[Tensor, ...], Tensor]
+"""What layers are told at one step: the first ones (B, 1, D) each, the others (L, B, 1, D) together."""
+
+
 @dataclass(frozen=True)
 class Ahead:
     """What L layers are told at the next S counts of each row.
 
     Attributes:
         first: (B,) the first of these counts; the others follow one by one.
+        lead: How many of the layers are told one by one.
         told: (L, B, S, 1, D) what the layers are told.
-        steps: S times (L, B, 1, D), the same, for rows that go on together.
+        steps: The S steps of rows that go on together.
     """
 
     first: list[float]
+    lead: int
     told: Tensor
-    steps: tuple[Tensor, ...]
+    steps: list[Step]
 
     @classmethod
-    def of(cls, first: list[float], signal: Tensor | None, maps: Iterable[nn.Module], dtype: torch.dtype) -> Ahead:
+    def of(
+        cls, first: list[float], signal: Tensor | None, maps: Iterable[nn.Module], dtype: torch.dtype, lead: int
+    ) -> Ahead:
         """Work it out.
 
         Args:
@@ -42,10 +50,13 @@ class Ahead:
             signal: (B, S, D) the signal at the ``coming`` counts; only a method that has one has maps.
             maps: One for each layer.
             dtype: Of what they are told.
+            lead: How many of the layers are told one by one.
         """
         assert signal is not None
         told = torch.stack([mapped(layer, signal) for layer in maps])[..., None, :].to(dtype)
-        return cls(first, told, told.unbind(2))
+        others = told[lead:].unbind(2)
+        heads: list[tuple[Tensor, ...]] = list(zip(*(layer.unbind(1) for layer in told[:lead]), strict=True))
+        return cls(first, lead, told, list(zip(heads or [()] * len(others), others, strict=True)))
 
     @staticmethod
     def pays(rows: int) -> bool:
@@ -53,14 +64,15 @@ class Ahead:
         sharded = torch.distributed.is_available() and torch.distributed.is_initialized()
         return 4 * rows <= SIGNALS and not sharded
 
-    def at(self, counts: list[float]) -> Tensor | None:
-        """Return what the layers are told at (B,) counts, (L, B, 1, D), or None where that is not known."""
+    def at(self, counts: list[float]) -> Step | None:
+        """Return what the layers are told at (B,) counts, or None where that is not known."""
         places = [int(now - first) for now, first in zip(counts, self.first, strict=False)]
         if len(counts) != len(self.first) or not all(place in range(len(self.steps)) for place in places):
             return None
         if len(set(places)) == 1:
             return self.steps[places[0]]
-        return self.told[:, range(len(places)), places]
+        told = self.told[:, range(len(places)), places]
+        return told[: self.lead].unbind(), told[self.lead :]
 
 
 def coming(first: list[float], target: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:

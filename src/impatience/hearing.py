@@ -38,22 +38,21 @@ class Hearing:
     ) -> None:
         self._hooks = list(zip(layers, hooks, strict=True))
         self._handles = [layer.register_forward_pre_hook(hook) for layer, hook in self._hooks]
-        self._first = int(ends[:1] == [None])  # a first layer is told by its hook, whatever the others are told by
-        self._ends = ends[self._first :]
+        self.lead = int(ends[:1] == [None])  # a first layer is told by its hook, whatever the others are told by
+        self._ends = ends[self.lead :]
         self._able: bool | None = None  # not known
         self._own: list[tuple[Any, Any]] = []
 
-    def tell(self, told: Tensor) -> tuple[Tensor, ...]:
-        """Tell all L layers (L, B, 1, D), and return what is left to hooks: (B, 1, D) for each that still has one."""
-        if told.shape[1] > 1:
+    def tell(self, first: tuple[Tensor, ...], others: Tensor) -> tuple[Tensor, ...]:
+        """Tell ``lead`` layers, (B, 1, D) each, and (L, B, 1, D) the others; return what is left to hooks."""
+        if others.shape[1] > 1:
             self.forget()
-            return told.unbind()
-        if self._able is None:
-            self._able = self._begin(told)
+        elif self._able is None:
+            self._able = self._begin(others)
         if not self._able:
-            return told.unbind()
-        torch.add(self._base, told[self._first :], out=self._biases)
-        return told[: self._first].unbind()
+            return (*first, *others)
+        torch.add(self._base, others, out=self._biases)
+        return first
 
     def _begin(self, told: Tensor) -> bool:
         """Put biases in the place of hooks, if that can be done."""
@@ -66,7 +65,7 @@ class Hearing:
         self._own = [(end, end.bias) for end in ends]
         for end, bias in zip(ends, self._biases[:, 0, 0], strict=True):
             end.bias = nn.Parameter(bias, requires_grad=False)
-        for handle in self._handles[self._first :]:
+        for handle in self._handles[self.lead :]:
             handle.remove()
         return True
 
@@ -76,9 +75,9 @@ class Hearing:
         if self._own:
             for end, bias in self._own:
                 end.bias = bias
-            self._unhook(self._handles[self._first :])
-            again = [layer.register_forward_pre_hook(hook) for layer, hook in self._hooks[self._first :]]
-            self._handles[self._first :], self._own = again, []
+            self._unhook(self._handles[self.lead :])
+            again = [layer.register_forward_pre_hook(hook) for layer, hook in self._hooks[self.lead :]]
+            self._handles[self.lead :], self._own = again, []
 
     def remove(self) -> None:
         """Take everything off the layers."""

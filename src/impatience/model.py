@@ -185,9 +185,9 @@ class LengthControlled(nn.Module):
         Returns:
             What the base model returns; with ``return_report`` a pair of that and the list of reports.
         """
-        mode, inner = Landing.parse(landing), unwrap(self.base_model)
+        mode, inner, mask = Landing.parse(landing), unwrap(self.base_model), kwargs.get("attention_mask")
         ids = inputs if inputs is not None else kwargs.pop("input_ids", None)
-        self._check_source(ids, kwargs.get("attention_mask"))
+        self._check_source(ids, mask)
         target = Target.parse(ids.shape[0], target_tokens, target_words, target_characters, target_sentences)
         if not (self.taught or self._warned) and self.steering.audible:
             log.warning("This model has not been trained with its signal yet: expect nonsense until it is.")
@@ -199,7 +199,6 @@ class LengthControlled(nn.Module):
 
         written = kwargs.get("decoder_input_ids") if self.family.encoder_decoder else ids
         first = 1 if written is None else written.shape[1]
-        mask = kwargs.get("attention_mask")
         if prompt_lengths is None:
             prompt_lengths = first if mask is None else mask.sum(1)
         course = self.steering.course(ids, target, mask, None, prompt_lengths)
@@ -232,9 +231,10 @@ class LengthControlled(nn.Module):
         def prepare_and_steer(input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
             inputs = prepare(input_ids, *args, **kwargs)
             columns = inputs[column_name].shape[1]
-            few = columns == 1 and Ahead.pays(len(input_ids))  # counted where that starts no kernels
-            told = (near, input_ids.cpu()) if few else (course, input_ids)
-            steering.steer(*told, columns, noisy=False, into=kind if few else None)
+            if columns == 1 and Ahead.pays(len(input_ids)):
+                steering.step(near, input_ids, kind)
+            else:
+                steering.steer(course, input_ids, columns, noisy=False)
             if steering.conventions == "authors" and columns == input_ids.shape[1]:
                 steering.stop()
             return inputs

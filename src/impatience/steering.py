@@ -178,16 +178,12 @@ class Steering(nn.Module):
             counted &= ~self.vocabulary.special(device)[labels.clamp(min=0)]
         return Course(counted.sum(1).clamp(min=1), Unit.TOKENS, start)
 
-    def steer(self, course: Course, ids: Tensor, columns: int, noisy: bool, into: torch.dtype | None = None) -> None:
-        """Leave the signal of the last columns of (B, T) ids for the hooks; ``into``: layers' type if ahead pays."""
-        ahead, self.message = self.message.ahead, Message()
+    def steer(self, course: Course, ids: Tensor, columns: int, noisy: bool) -> None:
+        """Leave the signal of the last columns of (B, T) ids for the hooks."""
+        self.stop()
         if self.amplitude == 0 or not self.attached:
             return
         course = course.repeat(ids.shape[0])
-        if into is not None and self.projections and self.conventions == "paper":
-            self._tell(course, ids, into, ahead)
-            return
-        self.hearing.forget()
         column, target = torch.arange(ids.shape[1], device=ids.device), course.target.float()[:, None]
         if course.progress is not None:
             progress = course.progress
@@ -201,16 +197,20 @@ class Steering(nn.Module):
         told = (column[-columns:] >= course.start[:, None] - 1)[..., None]
         self._leave(progress, target, told * self.amplitude)
 
-    def _tell(self, course: Course, ids: Tensor, into: torch.dtype, ahead: Ahead | None) -> None:
-        """Tell layers what was worked out ahead for the last column of (B, T) ids, or is now."""
+    def step(self, course: Course, ids: Tensor, dtype: torch.dtype) -> None:
+        """Tell layers of a type what goes with the last column of few (B, T) ids; the course is on the processor."""
+        if not (self.projections and self.tells and self.conventions == "paper"):
+            self.steer(course, ids.cpu(), 1, noisy=False)
+            return
+        ahead, course, self.message = self.message.ahead, course.repeat(ids.shape[0]), Message()
         counts = self.vocabulary.latest(ids, course.start, course.unit)
         known = None if ahead is None else ahead.at(counts)
         if known is None:
             place = coming(counts, course.target, next(self.projections.parameters()).device)
             self._leave(*_in_tokens(*place, course.unit), self.amplitude)
-            ahead = Ahead.of(counts, self.message.signal, self.projections.values(), into)
+            ahead = Ahead.of(counts, self.message.signal, self.projections.values(), dtype, self.hearing.lead)
             known = ahead.steps[0]
-        self.message.ahead, self.message.layers = ahead, self.hearing.tell(known)
+        self.message.ahead, self.message.layers = ahead, self.hearing.tell(*known)
 
     def point(self, progress: Tensor, target: Tensor, unit: Unit) -> None:
         """Leave the signal for one step of rows whose (B, 1) progress is counted already; waits for nothing."""
