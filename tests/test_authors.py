@@ -10,6 +10,7 @@ import torch
 
 from impatience import LengthControlled, attach
 from impatience.errors import ModelFilesError, OptionError
+from test_contract import wake
 from toys import tiny_model
 
 SOURCE = torch.tensor([[5, 9, 14, 22, 31, 2]])
@@ -64,6 +65,14 @@ def test_it_generates_as_theirs_does(checkpoint: Path) -> None:
     )
     expected = authors_logits(model, out.sequences[:, :-1], length=8, skip_first=True)
     assert torch.allclose(torch.stack(out.logits, 1), expected, atol=1e-4)
+
+
+def test_layers_hear_the_same_at_a_step_of_few_rows_as_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = wake(attach(tiny_model("bart"), "pre", layers="all", conventions="authors"))
+    told = {"target_tokens": 6, "max_new_tokens": 8, "output_logits": True, "return_dict_in_generate": True}
+    few = model.generate(SOURCE, **told).logits
+    monkeypatch.setattr("impatience.ahead.SIGNALS", 0)
+    assert torch.allclose(torch.stack(few), torch.stack(model.generate(SOURCE, **told).logits), atol=1e-5)
 
 
 def test_our_own_conventions_differ(checkpoint: Path) -> None:

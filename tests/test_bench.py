@@ -6,6 +6,7 @@ import math
 import re
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -74,6 +75,7 @@ def test_json_keeps_all_of_it(report: bench.OverheadReport) -> None:
     assert [row["target"] for row in saved["targets"]] == list(TARGETS)
     assert saved["targets"][0]["ratio"]["median"] == report.targets[0].ratio.median
     assert len(saved["targets"][0]["plain_turns"]) == 2
+    assert saved["targets"][0]["undisturbed"] == report.targets[0].undisturbed
 
 
 def test_environment_names_hardware_versions_and_commit() -> None:
@@ -97,8 +99,10 @@ def test_table_has_a_line_for_each_target(report: bench.OverheadReport) -> None:
     console.print(bench.render(report))
     text = console.file.getvalue()
     assert "glide on minute" in text
+    assert "undisturbed: of each turn the fastest" in text
     for row in report.targets:
         line = next(line for line in text.splitlines() if re.match(rf"\W+{row.target}\s", line))
+        assert f" {row.undisturbed:.3f} " in line
         assert f"{row.ratio.median:.3f} [{row.ratio.low_quartile:.3f}, {row.ratio.high_quartile:.3f}]" in line
 
 
@@ -121,7 +125,8 @@ def turns(plain: int, controlled: int, fail: bool = False) -> str:
 
     sides = partial(write, "p", plain), partial(write, "c", controlled)
     try:
-        bench._measure(40, *sides, 2, torch.device("cpu"), 0, warm_up=True)
+        with ThreadPoolExecutor(2) as pool:
+            bench._measure(40, *sides, Trial("minute", repeats=2, device="cpu"), 0, pool)
     except (RuntimeError, ValueError) as error:
         order.append(f" {error}")
     return "".join(order)
@@ -137,6 +142,14 @@ def test_both_sides_write_in_turns_and_the_one_that_begins_changes() -> None:
 def test_a_side_that_ends_early_or_fails_leaves_the_other_to_end() -> None:
     assert turns(40, 3).endswith("Asked for 40 tokens, the two sides wrote [40, 3].")
     assert turns(400, 3, fail=True) == "p" * bench.TURN + "ccc" + "p" * (400 - bench.TURN) + " out of memory"
+
+
+def test_a_clock_that_fails_stops_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: bench_shapes.Clock) -> None:
+        raise RuntimeError("device-side assert")
+
+    monkeypatch.setattr(bench_shapes.Clock, "stop", broken)
+    assert turns(40, 40) == "p" * bench.TURN + "c" * bench.TURN + " device-side assert"
 
 
 def test_weights_are_shared_and_the_plain_side_has_no_hook() -> None:

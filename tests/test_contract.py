@@ -298,12 +298,13 @@ def test_layer_projections_start_silent_then_steer_and_are_saved(
         (2, 10, {"target_tokens": [25, 40], "num_beams": 3}),
     ],
 )
+@pytest.mark.parametrize("layers", ["all", [0], [1]])
 @pytest.mark.parametrize("kind", ["llama", "bart"])
 def test_layers_are_told_the_same_whether_it_is_worked_out_ahead_or_not(
-    kind: str, rows: int, most: int, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    kind: str, layers: Any, rows: int, most: int, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokenizer, calls = byte_level_tokenizer(), []
-    model = wake(attach(tiny_model(kind, vocab_size=len(tokenizer)), "glide", tokenizer=tokenizer))
+    model = wake(attach(tiny_model(kind, vocab_size=len(tokenizer)), "glide", tokenizer=tokenizer, layers=layers))
     for projection in model.steering.projections.values():
         projection.register_forward_hook(lambda *given: calls.append(given))
     endless = {"eos_token_id": len(tokenizer), "max_new_tokens": 40, "do_sample": False}

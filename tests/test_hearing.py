@@ -64,7 +64,13 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[bool]]:
 @pytest.mark.parametrize("kind", EVERY_TYPE)
 @pytest.mark.parametrize(
     ("layers", "hooked"),
-    [("all", [True, False, False, False]), ([1, 3], [False, False]), ([3, 1], [False, False]), ([2, 0], [True, True])],
+    [
+        ("all", [True, False, False, False]),
+        ([1, 3], [False, False]),
+        ([3, 1], [False, False]),
+        ([2, 0], [True, True]),
+        ([0], [True]),
+    ],
 )
 def test_biases_say_what_hooks_say(kind: str, layers: Any, hooked: list[bool], seen: list[list[bool]]) -> None:
     model, source = speaking(kind, layers), batch(1)
@@ -203,17 +209,19 @@ def test_a_layer_hears_once() -> None:
         speaking("llama", [1, 1])
 
 
+@pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize(("method", "kind"), STEERING)
-def test_what_is_counted_on_the_processor_is_heard_where_the_model_is(method: str, kind: str) -> None:
+def test_what_is_counted_on_the_processor_is_heard_where_the_model_is(method: str, kind: str, rows: int) -> None:
     model = wake(attach(toys.tiny_model(kind), method)).to("meta")  # any other device than the processor will do
     model.base_model.set_attn_implementation("eager")  # the default one looks at values, and here are none
     start = 1 if model.family.encoder_decoder else 3
-    course, one = Course(torch.tensor([TARGET]), Unit.TOKENS, torch.tensor([start])), {"dtype": torch.long}
+    places = torch.tensor([start, start + 1][:rows])  # rows that do not go on together
+    course, one = Course(torch.tensor([TARGET] * rows), Unit.TOKENS, places), {"dtype": torch.long}
     with torch.no_grad():
         for written in (4, 5):
-            model.steering.step(course, torch.arange(4, 4 + written)[None], torch.float32)
-            given = {name: torch.empty(1, 1, **one, device="meta") for name in ("input_ids", "attention_mask")}
+            model.steering.step(course, torch.arange(4, 4 + written).expand(rows, -1), torch.float32)
+            given = {name: torch.empty(rows, 1, **one, device="meta") for name in ("input_ids", "attention_mask")}
             if model.family.encoder_decoder:
                 given = {f"decoder_{name}": ids for name, ids in given.items()}
-                given["input_ids"] = torch.empty(1, WIDTH, **one, device="meta")
+                given["input_ids"] = torch.empty(rows, WIDTH, **one, device="meta")
             assert model.base_model(**given, use_cache=False).logits.device.type == "meta"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from impatience import bench
 from impatience.bench_shapes import Trial
 from impatience.protocols import PROTOCOLS
 from impatience.recipes import build, load_recipe
@@ -62,6 +64,18 @@ def test_a_profile_lists_what_runs_in_a_step() -> None:
     assert 0 < found.kinds[-1].milliseconds <= found.kinds[0].milliseconds
     assert any(kind.name == "aten::addmm" or kind.name == "aten::mm" for kind in found.kinds)
     assert "2 rows, 4 tokens" in profiles.shown(found)
+
+
+def test_a_profile_of_control_tells_its_parts_and_leaves_the_model_as_it_was() -> None:
+    profiles, trial = module("profile_control"), Trial("tiny", device="cpu")
+    plain, model = trial.models()
+    given = bench.inputs(trial, plain.config.vocab_size, 8)
+    write = partial(model.generate, **given, target_tokens=8)
+    spent = profiles.parts(model, write, trial)
+    assert spent["step"] > spent["latest"] + spent["tell"] > 0
+    assert "step" not in vars(model.steering)
+    added = profiles.operations(write) - profiles.operations(partial(plain.generate, **given))
+    assert added["aten::addmm"] > 0  # a layer's end that adds a bias
 
 
 def test_endings_are_right_where_they_are_over_on_the_target() -> None:

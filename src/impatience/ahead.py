@@ -20,7 +20,7 @@ SIGNALS = 32
 
 
 Step = tuple[tuple[Tensor, ...], Tensor]
-"""What layers are told at one step: the first ones (B, 1, D) each, the others (L, B, 1, D) together."""
+"""What layers are told at one step: each of those that lead (B, 1, D), all others together (L - lead, B, 1, D)."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Ahead:
 
     Attributes:
         first: (B,) the first of these counts; the others follow one by one.
-        lead: How many of the layers are told one by one.
+        lead: How many of the layers are told by their own hook, whatever the others are told by.
         told: (L, B, S, 1, D) what the layers are told.
         steps: The S steps of rows that go on together.
     """
@@ -40,19 +40,16 @@ class Ahead:
     steps: list[Step]
 
     @classmethod
-    def of(
-        cls, first: list[float], signal: Tensor | None, maps: Iterable[nn.Module], dtype: torch.dtype, lead: int
-    ) -> Ahead:
+    def of(cls, first: list[float], signal: Tensor, maps: Iterable[nn.Module], dtype: torch.dtype, lead: int) -> Ahead:
         """Work it out.
 
         Args:
             first: (B,) the first counts.
-            signal: (B, S, D) the signal at the ``coming`` counts; only a method that has one has maps.
+            signal: (B, S, D) the signal at the ``coming`` counts.
             maps: One for each layer.
             dtype: Of what they are told.
-            lead: How many of the layers are told one by one.
+            lead: How many of the layers are told by their own hook.
         """
-        assert signal is not None
         told = torch.stack([mapped(layer, signal) for layer in maps])[..., None, :].to(dtype)
         others = told[lead:].unbind(2)
         heads: list[tuple[Tensor, ...]] = list(zip(*(layer.unbind(1) for layer in told[:lead]), strict=True))
@@ -77,5 +74,5 @@ class Ahead:
 
 def coming(first: list[float], target: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return (B, S) counts, to be worked out at once on a device, from (B,) the first of them, and (B, 1) targets."""
-    counts = torch.tensor(first)[:, None] + torch.arange(SIGNALS // len(first))
-    return counts.to(device), target.float()[:, None].to(device)
+    counts = [[count + more for more in range(SIGNALS // len(first))] for count in first]
+    return torch.tensor(counts, dtype=torch.float32, device=device), target.float()[:, None].to(device)

@@ -5,7 +5,8 @@ end early: the id that ends a text is set, for both, to one that the model canno
 Runs come in pairs: plain and controlled take turns of a few tokens, each with a clock of its own that stops while the
 other writes, so that a machine that slows down slows both. On a shared machine the clock also measures the neighbours,
 by more than control costs. So there is a second ratio, of the time undisturbed: of each turn the fastest in all runs,
-summed up over the text. The weights are random: how fast a dense model is does not depend on what it says.
+summed up over the text. Taking turns needs a logits processor, which is called on both sides alike. The weights are
+random: how fast a dense model is does not depend on what it says.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from operator import sub, truediv
@@ -152,18 +153,13 @@ def overhead(trial: Trial, targets: Sequence[int], batch: int = 1) -> OverheadRe
         raise OptionError(
             f"batch={batch}, targets={targets}: give at least 1 row and one target, each target at least 1."
         )
-    where, (plain, controlled) = trial.where, trial.models()
-    ids = torch.tensor(trial.prompts(batch), device=where)
-    inputs: dict[str, Any] = {"do_sample": False, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    measured: list[TargetOverhead] = []
-    for target in targets:
-        limit: dict[str, Any] = {"max_new_tokens": target, "eos_token_id": plain.config.vocab_size}
-        # No step can choose that id, so both sides look for the end and neither finds it.
-        sides = partial(plain.generate, **inputs, **limit), partial(controlled.generate, **inputs, **limit)
-        first = 1 if plain.config.is_encoder_decoder else trial.prompt
-        controlled_side = partial(sides[1], target_tokens=target)
-        cold = not measured
-        measured.append(_measure(target, sides[0], controlled_side, trial.repeats, where, first, warm_up=cold))
+    plain, controlled = trial.models()
+    first, measured = 1 if plain.config.is_encoder_decoder else trial.prompt, []
+    with ThreadPoolExecutor(2) as pool:
+        for target in targets:
+            given = inputs(trial, plain.config.vocab_size, target, batch)
+            sides = partial(plain.generate, **given), partial(controlled.generate, **given, target_tokens=target)
+            measured.append(_measure(target, *sides, trial, first, pool))
     return OverheadReport(
         trial.shape,
         trial.method,
@@ -177,31 +173,34 @@ def overhead(trial: Trial, targets: Sequence[int], batch: int = 1) -> OverheadRe
     )
 
 
+def inputs(trial: Trial, vocabulary: int, tokens: int, batch: int = 1) -> dict[str, Any]:
+    """Return what ``generate`` of both sides is given; no step can choose the id that ends a text."""
+    ids = torch.tensor(trial.prompts(batch), device=trial.where)
+    limit = {"max_new_tokens": tokens, "eos_token_id": vocabulary}
+    return {"do_sample": False, "input_ids": ids, "attention_mask": torch.ones_like(ids), **limit}
+
+
 def _measure(
     target: int,
     plain: Callable[..., Tensor],
     controlled: Callable[..., Tensor],
-    repeats: int,
-    device: torch.device,
+    trial: Trial,
     first: int,
-    *,
-    warm_up: bool,
+    pool: Executor,
 ) -> TargetOverhead:
     pairs = []
-    with ThreadPoolExecutor(2) as pool:
-        for number in range(warm_up + repeats):
-            whose = _Turns(first=number % 2)
-            sides = [_Side(side, whose, device) for side in (0, 1)]
-            ids = list(pool.map(_Side.run, sides, (plain, controlled)))
-            pairs.append([side.clock for side in sides])
-    written = [side.shape[1] - first for side in ids]
-    if set(written) != {target}:
-        raise RuntimeError(f"Asked for {target} tokens, the two sides wrote {written}.")
-    clocks = zip(*pairs[-repeats:], strict=True)
-    (plain_turns, plain_cpu), (turns, cpu) = (
+    for number in range(1 + trial.repeats):  # the first warms up
+        turns = _Turns(number % 2)
+        sides = [_Side(side, turns, trial.where) for side in (0, 1)]
+        written = [ids.shape[1] - first for ids in pool.map(_Side.run, sides, (plain, controlled))]
+        if set(written) != {target}:
+            raise RuntimeError(f"Asked for {target} tokens, the two sides wrote {written}.")
+        pairs.append([side.clock for side in sides])
+    clocks = zip(*pairs[1:], strict=True)
+    (plain_turns, plain_cpu), (controlled_turns, cpu) = (
         (tuple(tuple(clock.turns) for clock in side), tuple(clock.cpu_seconds for clock in side)) for side in clocks
     )
-    return TargetOverhead(target, written[0], written[1], plain_turns, turns, plain_cpu, cpu)
+    return TargetOverhead(target, written[0], written[1], plain_turns, controlled_turns, plain_cpu, cpu)
 
 
 def _undisturbed(runs: Sequence[Sequence[float]]) -> float:
@@ -212,8 +211,8 @@ def _undisturbed(runs: Sequence[Sequence[float]]) -> float:
 class _Turns:
     """Whose turn it is of two sides, 0 and 1."""
 
-    def __init__(self, first: int) -> None:
-        self.side, self.alone, self.change = first, False, Condition()
+    def __init__(self, side: int) -> None:
+        self.side, self.alone, self.change = side, False, Condition()
 
     def begin(self, side: int) -> None:
         """Wait for a turn."""
@@ -236,11 +235,12 @@ class _Side(LogitsProcessor):  # type: ignore[misc]
     def run(self, write: Callable[..., Tensor]) -> Tensor:
         """Write a text in turns."""
         self.turns.begin(self.side)
-        self.clock.go()
         try:
-            return write(logits_processor=[self])
-        finally:
+            self.clock.go()
+            text = write(logits_processor=[self])
             self.clock.stop()
+            return text
+        finally:
             self.turns.end(self.side, last=True)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -260,7 +260,8 @@ def render(report: OverheadReport) -> Table:
     table = Table(
         title=f"{report.method} on {report.shape} ({report.parameters / 1e6:.1f}M weights, {report.dtype}), "
         f"batch {report.batch}",
-        caption=f"median of {report.repeats} pairs, quartiles in brackets; {place(report.environment)}",
+        caption=f"median of {report.repeats} pairs, quartiles in brackets; undisturbed: of each turn the "
+        f"fastest of all runs; {place(report.environment)}",
     )
     times = ("plain ms/token", "controlled ms/token", "added µs/token")
     for heading in ("tokens", *times, "undisturbed × plain", "time × plain", "CPU × plain"):

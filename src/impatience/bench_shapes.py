@@ -62,7 +62,7 @@ class Trial:
         shape: A name in ``SHAPES`` or ``T5_SHAPES``.
         method: A name from ``impatience methods``.
         prompt: Tokens of each prompt.
-        repeats: Runs of each side, at least 2; one more, before all others, warms up.
+        repeats: Runs of each side, at least 2, after one to warm up.
         seed: Of weights and prompts.
         device: "cpu" or "cuda"; None is the GPU if there is one.
         dtype: "float32" or "bfloat16"; None is bfloat16 on a GPU, else float32.

@@ -43,16 +43,16 @@ class Hearing:
         self._able: bool | None = None  # not known
         self._own: list[tuple[Any, Any]] = []
 
-    def tell(self, first: tuple[Tensor, ...], others: Tensor) -> tuple[Tensor, ...]:
-        """Tell ``lead`` layers, (B, 1, D) each, and (L, B, 1, D) the others; return what is left to hooks."""
+    def tell(self, leading: tuple[Tensor, ...], others: Tensor) -> tuple[Tensor, ...]:
+        """Tell each of the layers that lead (B, 1, D), and the others (L - lead, B, 1, D); return what hooks tell."""
         if others.shape[1] > 1:
             self.forget()
         elif self._able is None:
             self._able = self._begin(others)
         if not self._able:
-            return (*first, *others)
+            return (*leading, *others)
         torch.add(self._base, others, out=self._biases)
-        return first
+        return leading
 
     def _begin(self, told: Tensor) -> bool:
         """Put biases in the place of hooks, if that can be done."""

@@ -225,14 +225,14 @@ class LengthControlled(nn.Module):
         """For the length of one ``generate`` call, steer before each step, from all ids written so far."""
         prepare, steering = inner.prepare_inputs_for_generation, self.steering
         column_name = "decoder_input_ids" if self.family.encoder_decoder else "input_ids"
-        near, kind = replace(course, target=course.target.cpu(), start=course.start.cpu()), inner.dtype
+        near, dtype = replace(course, target=course.target.cpu(), start=course.start.cpu()), inner.dtype
 
         @functools.wraps(prepare)
         def prepare_and_steer(input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
             inputs = prepare(input_ids, *args, **kwargs)
             columns = inputs[column_name].shape[1]
             if columns == 1 and Ahead.pays(len(input_ids)):
-                steering.step(near, input_ids, kind)
+                steering.step(near, input_ids, dtype)
             else:
                 steering.steer(course, input_ids, columns, noisy=False)
             if steering.conventions == "authors" and columns == input_ids.shape[1]:

@@ -19,7 +19,7 @@ from impatience.ahead import Ahead, coming
 from impatience.errors import OptionError, SourceError, TargetError, UnsupportedModelError
 from impatience.families import Family
 from impatience.hearing import Hearing, mapped, silent_map
-from impatience.lengths import Target, Unit, Vocabulary
+from impatience.lengths import Target, Unit, Vocabulary, in_tokens
 from impatience.methods import AttentionMethod, EmbeddingMethod, Method
 
 Conventions = Literal["paper", "authors"]
@@ -191,7 +191,7 @@ class Steering(nn.Module):
             progress, target = column.float().expand(ids.shape), (target - 1).clamp(min=1)
         else:
             progress = self.vocabulary.progress(ids, column >= course.start[:, None], course.unit)
-        progress, target = _in_tokens(progress[:, -columns:], target, course.unit)
+        progress, target = in_tokens(progress[:, -columns:], target, course.unit)
         if noisy:
             progress = self.method.noisy(progress, target, self.width)
         told = (column[-columns:] >= course.start[:, None] - 1)[..., None]
@@ -200,15 +200,16 @@ class Steering(nn.Module):
     def step(self, course: Course, ids: Tensor, dtype: torch.dtype) -> None:
         """Tell layers of a type what goes with the last column of few (B, T) ids; the course is on the processor."""
         if not (self.projections and self.tells and self.conventions == "paper"):
-            self.steer(course, ids.cpu(), 1, noisy=False)
+            self.steer(course, ids.cpu() if self.tells else ids, 1, noisy=False)
             return
+        assert isinstance(self.method, EmbeddingMethod)
         ahead, course, self.message = self.message.ahead, course.repeat(ids.shape[0]), Message()
         counts = self.vocabulary.latest(ids, course.start, course.unit)
         known = None if ahead is None else ahead.at(counts)
         if known is None:
             place = coming(counts, course.target, next(self.projections.parameters()).device)
-            self._leave(*_in_tokens(*place, course.unit), self.amplitude)
-            ahead = Ahead.of(counts, self.message.signal, self.projections.values(), dtype, self.hearing.lead)
+            signal = self.method.embedding(*in_tokens(*place, course.unit), self.width) * self.amplitude
+            ahead = Ahead.of(counts, signal, self.projections.values(), dtype, self.hearing.lead)
             known = ahead.steps[0]
         self.message.ahead, self.message.layers = ahead, self.hearing.tell(*known)
 
@@ -217,7 +218,7 @@ class Steering(nn.Module):
         self.stop()
         if self.amplitude == 0 or not self.attached:
             return
-        self._leave(*_in_tokens(progress.float(), target.float(), unit), self.amplitude)
+        self._leave(*in_tokens(progress.float(), target.float(), unit), self.amplitude)
 
     def _leave(self, progress: Tensor, target: Tensor, amplitude: Tensor | float) -> None:
         if isinstance(self.method, EmbeddingMethod):
@@ -256,12 +257,6 @@ class Steering(nn.Module):
             place = (count.to(scores.device) for count in self.message.place)
             bias = self.amplitude * self.method.bias(scores.float(), readable, *place)
         return args, {**kwargs, reader.mask: reader.add(bias.to(scores), kwargs.get(reader.mask))}
-
-
-def _in_tokens(progress: Tensor, target: Tensor, unit: Unit) -> tuple[Tensor, Tensor]:
-    """Return counts as what they come to in tokens, progress no larger than the target."""
-    progress, target = progress * unit.tokens, target * unit.tokens
-    return torch.minimum(progress, target), target
 
 
 def _refuse_what_cannot_work(model: Any, family: Family, method: Method, conventions: str) -> None:
