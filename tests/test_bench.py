@@ -149,7 +149,7 @@ def test_a_clock_that_fails_stops_both_sides(monkeypatch: pytest.MonkeyPatch) ->
         raise RuntimeError("device-side assert")
 
     monkeypatch.setattr(bench_shapes.Clock, "stop", broken)
-    assert turns(40, 40) == "p" * bench.TURN + "c" * bench.TURN + " device-side assert"
+    assert re.fullmatch(f"p{{{bench.TURN}}}c* device-side assert", turns(40, 40))  # the other may not even have begun
 
 
 def test_weights_are_shared_and_the_plain_side_has_no_hook() -> None:
