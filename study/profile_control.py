@@ -4,7 +4,8 @@
 
 First the model is timed against itself, as ``impatience bench overhead`` times it against the controlled one: what that
 says is what the machine adds. Then the parts of control are timed where they run: ``step``, all of them, and in it
-``latest``, which counts, and ``tell``. In the end the operations of a step are counted without and with control.
+``latest``, which counts, and ``tell``. In the end the operations of a step are counted without and with control, those
+within others too.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from impatience.bench_shapes import Trial, timed
 def main() -> None:
     """Print all three."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--shape", default="flan-t5-small")
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=12)
-    parser.add_argument("--device", default=None)
+    parser.add_argument("--shape", default="flan-t5-small", help="flan-t5-small (if none is given), smollm2 or tiny")
+    parser.add_argument("--tokens", type=int, default=64, help="of each text; 64")
+    parser.add_argument("--repeats", type=int, default=12, help="pairs of the plain model against itself; 12")
+    parser.add_argument("--device", default=None, help="cpu or cuda; the GPU if there is one")
     wanted = parser.parse_args()
     trial = Trial(wanted.shape, "glide", 16, wanted.repeats, device=wanted.device)
     itself = bench.overhead(replace(trial, method="none"), [wanted.tokens]).targets[0]
-    ratio = itself.ratio
-    print(f"against itself: {ratio.median:.3f} [{ratio.low_quartile:.3f}, {ratio.high_quartile:.3f}] times")
-    print(f"undisturbed: {itself.undisturbed:.3f} times")
+    least, most = itself.ratio.low_quartile, itself.ratio.high_quartile
+    print(f"noise: the plain model took {itself.ratio.median:.3f} [{least:.3f}, {most:.3f}] times as long as itself,")
+    print(f"undisturbed {itself.undisturbed:.3f} times; smaller differences mean nothing")
     plain, model = trial.models()
     given = bench.inputs(trial, plain.config.vocab_size, wanted.tokens)
     sides: dict[str, Callable[[], Any]] = {
@@ -44,18 +45,15 @@ def main() -> None:
     }
     for side in sides.values():
         side()
-    seconds = timed(sides["without"], trial.where)
-    print(f"a step: {1e6 * seconds / wanted.tokens:.0f} µs without control; of one with it:")
-    for name, part in parts(model, sides["with"], trial).items():
-        print(f"{1e6 * part / wanted.tokens:10.1f} µs  {name}")
-    calls = {name: operations(side) for name, side in sides.items()}
-    print(f"operations a step: {calls['without'].total() / wanted.tokens:.1f} without control; with it, more:")
-    more = calls["with"].copy()
-    more.subtract(calls["without"])
-    for name, count in more.most_common():
-        if abs(count) >= wanted.tokens / 4:
-            print(f"{count / wanted.tokens:10.1f}     {name}")
-    print(f"{more.total() / wanted.tokens:10.1f}     in all")
+    step = 1e6 * timed(sides["without"], trial.where) / wanted.tokens
+    spent = {name: 1e6 * part / wanted.tokens for name, part in parts(model, sides["with"], trial).items()}
+    print(f"a step without control: {step:.0f} µs")
+    print(f"control: {spent['step']:.0f} µs ({spent['step'] / step:.1%}), of it counting {spent['latest']:.0f},")
+    print(f"telling the layers {spent['tell']:.0f}; the rest are signals and maps, once in 32 steps, and Python")
+    calls = {name: operations(side, trial) for name, side in sides.items()}
+    for name, count in calls["without"].items():
+        per_step, more = count / wanted.tokens, (calls["with"][name] - count) / wanted.tokens
+        print(f"{name} a step: {per_step:.1f} without control, {more:.1f} more with it")
 
 
 def parts(model: Any, write: Callable[[], Any], trial: Trial) -> dict[str, float]:
@@ -80,11 +78,16 @@ def _timed(spent: dict[str, float], name: str, call: Callable[..., Any]) -> Call
     return run
 
 
-def operations(write: Callable[[], Any]) -> Counter[str]:
-    """Return how often each operation of torch was called while a text was written."""
-    with profile(activities=[ProfilerActivity.CPU]) as found:
+def operations(write: Callable[[], Any], trial: Trial) -> Counter[str]:
+    """Return how many of torch's operations were called, and kernels started on a GPU, while a text was written."""
+    gpu = [ProfilerActivity.CUDA] * (trial.where.type == "cuda")
+    with profile(activities=[ProfilerActivity.CPU, *gpu]) as found:
         write()
-    return Counter({event.key: event.count for event in found.key_averages() if event.key.startswith("aten::")})
+    counts = Counter(operations=0, kernels=0)
+    for event in found.key_averages():
+        counts["operations"] += event.count * event.key.startswith("aten::")
+        counts["kernels"] += event.count * ("LaunchKernel" in event.key)
+    return counts
 
 
 if __name__ == "__main__":
