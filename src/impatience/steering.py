@@ -3,6 +3,7 @@
 ``steer`` is called before a forward pass with all ids written so far. It counts progress, lets the method turn
 progress and target into a signal, and leaves that signal where the hooks on the decoder find it, or the biases that
 stand for hooks while one text is written. It is all plain tensors by then: caching, beams, checkpointing need no care.
+``step`` does the same for one more column of few rows, quickly; ``point`` for rows that are counted already.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ class Steering(nn.Module):
     def steer(self, course: Course, ids: Tensor, columns: int, noisy: bool) -> None:
         """Leave the signal of the last columns of (B, T) ids for the hooks."""
         self.stop()
-        if self.amplitude == 0 or not self.attached:
+        if not self.tells:
             return
         course = course.repeat(ids.shape[0])
         column, target = torch.arange(ids.shape[1], device=ids.device), course.target.float()[:, None]
@@ -216,7 +217,7 @@ class Steering(nn.Module):
     def point(self, progress: Tensor, target: Tensor, unit: Unit) -> None:
         """Leave the signal for one step of rows whose (B, 1) progress is counted already; waits for nothing."""
         self.stop()
-        if self.amplitude == 0 or not self.attached:
+        if not self.tells:
             return
         self._leave(*in_tokens(progress.float(), target.float(), unit), self.amplitude)
 
