@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 import page_server
 from page_desk import SOURCE, Desk
@@ -325,3 +325,21 @@ def test_without_the_key_nothing_is_written(opened: Callable[..., Desk]) -> None
     desk.expect_state("failed")
     assert desk.said().startswith("Without its key this server writes nothing.")
     assert desk.server.asked == []
+
+
+def test_whoever_declines_to_give_a_key_is_not_asked_again_by_an_answer_that_comes_late(
+    opened: Callable[..., Desk],
+) -> None:
+    desk = opened(key="sesame")
+    late: list[Route] = []
+    desk.page.route("**/v1/write", lambda route: late.append(route), times=1)
+    desk.pick("view", "ladder")
+    desk.write()
+    expect(desk("#key")).to_be_focused()
+    desk.page.keyboard.press("Escape")
+    expect(desk("#rungs [data-state=failed]")).to_have_count(3)
+    late[0].continue_()
+    expect(desk("#rungs [data-state=failed]")).to_have_count(4)
+    expect(desk("#key-dialog")).to_be_hidden()
+    desk.write()
+    expect(desk("#key")).to_be_focused()

@@ -49,13 +49,14 @@ export async function write(request, onPiece, signal) {
     body: JSON.stringify({ ...request, stream: true }),
     signal,
   };
+  const before = declined;
   let response;
   while (!response) {
     try {
       response = await ask("/v1/write", options);
     } catch (error) {
       if (error.status !== 401) throw error;
-      if (!(await giveKey(error.key))) throw new WriteError("Without its key this server writes nothing.");
+      if (!(await giveKey(error.key, before))) throw new WriteError("Without its key this server writes nothing.");
     }
   }
   let result = null;
@@ -99,11 +100,16 @@ async function* events(body) {
 }
 
 let asking = null;
+let declined = 0;
 
-/** Ask for a key, once for all that need it; tells whether there is a new one. `rejected` was tried and did not do. */
-function giveKey(rejected) {
+/**
+ * Ask for a key, once for all that need it; tells whether there is a new one. `rejected` was tried and did not do.
+ * Texts that were asked for when nobody had `declined` that often yet are declined with the others.
+ */
+function giveKey(rejected, before) {
   const known = sessionStorage.getItem(KEY);
   if (known && known !== rejected) return Promise.resolve(true);
+  if (declined > before) return Promise.resolve(false);
   asking ??= new Promise((resolve) => {
     const dialog = document.querySelector("#key-dialog");
     const field = dialog.querySelector("#key");
@@ -118,6 +124,7 @@ function giveKey(rejected) {
       field.value = "";
       asking = null;
       if (given) sessionStorage.setItem(KEY, given);
+      else declined += 1;
       resolve(Boolean(given));
     };
     dialog.showModal();
