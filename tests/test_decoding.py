@@ -17,12 +17,11 @@ from impatience.slots import spread
 from impatience.steering import Message
 from impatience.stepping import Manner, Size, Stepper
 from impatience.tally import Tally
-from toys import CORPUS, EOS, TOKENIZERS, tiny_model
+from toys import CORPUS, DEVICE, EOS, TOKENIZERS, tiny_model
 
 SOURCES = (1, 5, 17, 3, 30, 2, 40)
 TARGETS = (3, 20, 8, 1, 15, 33, 6)
 KINDS = ("llama", "gpt2", "gpt_neox", "t5", "marian", "bart")
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def model_of(kind: str, method: str = "pre", tokenizer: str = "byte_level", **options: Any) -> Any:

@@ -30,7 +30,7 @@ def deep_model(kind: str) -> Any:
     for name, weight in model.named_parameters():
         if name.endswith("bias"):
             nn.init.normal_(weight, std=0.3, generator=torch.Generator().manual_seed(len(name)))
-    return model
+    return model.to(toys.DEVICE)
 
 
 def speaking(kind: str, layers: Any = "all") -> Any:

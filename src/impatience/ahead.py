@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import sub
 
 import torch
 from torch import Tensor, nn
 
 from impatience.hearing import mapped
 
-SIGNALS = 32
-"""How many are mapped at once, those of all rows together."""
+SIGNALS = 128
+"""How many are mapped at once at most, those of all rows together."""
 
 
 Step = tuple[tuple[Tensor, ...], Tensor]
@@ -59,7 +60,7 @@ class Ahead:
     def pays(rows: int) -> bool:
         """Whether there are so few rows that it is worth it; sharded maps are whole only while the model reads."""
         sharded = torch.distributed.is_available() and torch.distributed.is_initialized()
-        return 4 * rows <= SIGNALS and not sharded
+        return 16 * rows <= SIGNALS and not sharded
 
     def at(self, counts: list[float]) -> Step | None:
         """Return what the layers are told at (B,) counts, or None where that is not known."""
@@ -72,7 +73,12 @@ class Ahead:
         return told[: self.lead].unbind(), told[self.lead :]
 
 
-def coming(first: list[float], target: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return (B, S) counts, to be worked out at once on a device, from (B,) the first of them, and (B, 1) targets."""
-    counts = [[count + more for more in range(SIGNALS // len(first))] for count in first]
-    return torch.tensor(counts, dtype=torch.float32, device=device), target.float()[:, None].to(device)
+def coming(first: list[float], targets: list[float], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return (B, S) counts, to be worked out at once on a device, from (B,) the first of them, and (B, 1) targets.
+
+    At its target a row is told the same from then on, so beyond the last of them nothing is worked out.
+    """
+    steps = min(SIGNALS // len(first), 1 + int(max(map(sub, targets, first))))
+    counts = [[count + more for more in range(steps)] for count in first]
+    place, goals = (torch.tensor(rows, dtype=torch.float32, device=device) for rows in (counts, targets))
+    return place, goals[:, None]

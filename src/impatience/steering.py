@@ -204,15 +204,16 @@ class Steering(nn.Module):
             self.steer(course, ids.cpu() if self.tells else ids, 1, noisy=False)
             return
         assert isinstance(self.method, EmbeddingMethod)
-        ahead, course, self.message = self.message.ahead, course.repeat(ids.shape[0]), Message()
-        counts = self.vocabulary.latest(ids, course.start, course.unit)
+        course = course.repeat(ids.shape[0])
+        targets, written = course.target.tolist(), self.vocabulary.latest(ids, course.start, course.unit)
+        counts, ahead = [*map(min, written, targets)], self.message.ahead
         known = None if ahead is None else ahead.at(counts)
         if known is None:
-            place = coming(counts, course.target, next(self.projections.parameters()).device)
+            place = coming(counts, targets, next(self.projections.parameters()).device)
             signal = self.method.embedding(*in_tokens(*place, course.unit), self.width) * self.amplitude
             ahead = Ahead.of(counts, signal, self.projections.values(), dtype, self.hearing.lead)
-            known = ahead.steps[0]
-        self.message.ahead, self.message.layers = ahead, self.hearing.tell(*known)
+            self.message, known = Message(ahead=ahead), ahead.steps[0]
+        self.message.layers = self.hearing.tell(*known)
 
     def point(self, progress: Tensor, target: Tensor, unit: Unit) -> None:
         """Leave the signal for one step of rows whose (B, 1) progress is counted already; waits for nothing."""
