@@ -49,7 +49,7 @@ def main() -> None:
     spent = {name: 1e6 * part / wanted.tokens for name, part in parts(model, sides["with"], trial).items()}
     print(f"a step without control: {step:.0f} µs")
     print(f"control: {spent['step']:.0f} µs ({spent['step'] / step:.1%}), of it counting {spent['latest']:.0f},")
-    print(f"telling the layers {spent['tell']:.0f}; the rest are signals and maps, once in 32 steps, and Python")
+    print(f"telling the layers {spent['tell']:.0f}; the rest are signals and maps, once in up to 128 steps, and Python")
     calls = {name: operations(side, trial) for name, side in sides.items()}
     for name, count in calls["without"].items():
         per_step, more = count / wanted.tokens, (calls["with"][name] - count) / wanted.tokens

@@ -56,9 +56,8 @@ def test_figures_are_finite_and_in_order(report: bench.OverheadReport) -> None:
 
 def test_spread_of_known_numbers() -> None:
     assert bench_shapes.Spread.of([5, 1, 4, 2, 3]) == bench_shapes.Spread(1, 2, 3, 4, 5)
-    plain_turns, turns = ((0.5, 0.5), (0.25, 1.75), (2.0, 2.0)), ((1.0, 1.0), (1.75, 0.25), (3.0, 3.0))
-    row = bench.TargetOverhead(10, 10, 10, plain_turns, turns, (1.0, 1.0, 2.0), (1.0, 1.0, 3.0))
-    assert row.undisturbed == (1.0 + 0.25) / (0.25 + 0.5)
+    row = bench.TargetOverhead(10, 10, 10, (1.0, 2.0, 4.0), (2.0, 2.0, 6.0), 0.8, 1.0, (1.0, 1.0, 2.0), (1.0, 1.0, 3.0))
+    assert row.undisturbed == 1.25
     assert row.ratio == bench_shapes.Spread(1.0, 1.25, 1.5, 1.75, 2.0)
     assert row.cpu_ratio == bench_shapes.Spread(1.0, 1.0, 1.0, 1.25, 1.5)
     assert row.plain_seconds_per_token == 0.2
@@ -74,7 +73,7 @@ def test_json_keeps_all_of_it(report: bench.OverheadReport) -> None:
     assert saved["environment"]["seed"] == 3
     assert [row["target"] for row in saved["targets"]] == list(TARGETS)
     assert saved["targets"][0]["ratio"]["median"] == report.targets[0].ratio.median
-    assert len(saved["targets"][0]["plain_turns"]) == 2
+    assert len(saved["targets"][0]["plain_seconds"]) == 2
     assert saved["targets"][0]["undisturbed"] == report.targets[0].undisturbed
 
 
@@ -99,7 +98,7 @@ def test_table_has_a_line_for_each_target(report: bench.OverheadReport) -> None:
     console.print(bench.render(report))
     text = console.file.getvalue()
     assert "glide on minute" in text
-    assert "of each turn of 16 tokens the fastest of all runs" in " ".join(text.split())
+    assert "of each token the fastest of all runs" in " ".join(text.split())
     for row in report.targets:
         line = next(line for line in text.splitlines() if re.match(rf"\W+{row.target}\s", line))
         assert f" {row.undisturbed:.3f} " in line
@@ -109,6 +108,23 @@ def test_table_has_a_line_for_each_target(report: bench.OverheadReport) -> None:
 @pytest.mark.parametrize("method", [n for n, kind in METHODS.items() if not issubclass(kind, AttentionMethod)])
 def test_any_method_for_this_kind_of_model_can_be_timed(method: str) -> None:
     assert bench.overhead(Trial("minute", method, prompt=16, repeats=2), (2,)).targets[0].controlled_tokens == 2
+
+
+def test_undisturbed_is_each_token_at_its_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([9, 9, 9, 9, *(5, 3, 2, 6), *(4, 2, 3, 8)])  # plain begins the first pair, the other one the second …
+
+    def stopped(self: bench_shapes.Clock) -> None:
+        self.turns.append(next(times))
+
+    def write(logits_processor: Any) -> torch.Tensor:
+        logits_processor[0](torch.zeros(1), torch.zeros(1))
+        return torch.zeros(1, 1)
+
+    monkeypatch.setattr(bench_shapes.Clock, "stop", stopped)
+    with ThreadPoolExecutor(2) as pool:
+        row = bench._measure(1, write, write, Trial("minute", repeats=2, device="cpu"), 0, pool)
+    assert (row.plain_seconds, row.controlled_seconds) == ((9, 7), (7, 10))
+    assert (row.plain_undisturbed, row.controlled_undisturbed) == (3 + 3, 2 + 2)
 
 
 def turns(plain: int, controlled: int, fail: bool = False) -> str:
@@ -133,15 +149,12 @@ def turns(plain: int, controlled: int, fail: bool = False) -> str:
 
 
 def test_both_sides_write_in_turns_and_the_one_that_begins_changes() -> None:
-    some, rest = bench.TURN, 40 - 2 * bench.TURN
-    plain_first = ("p" * some + "c" * some) * 2 + "p" * rest + "c" * rest
-    other_first = plain_first.translate(str.maketrans("pc", "cp"))
-    assert turns(40, 40) == plain_first + other_first + plain_first
+    assert turns(40, 40) == "pc" * 40 + "cp" * 40 + "pc" * 40
 
 
 def test_a_side_that_ends_early_or_fails_leaves_the_other_to_end() -> None:
     assert turns(40, 3).endswith("Asked for 40 tokens, the two sides wrote [40, 3].")
-    assert turns(400, 3, fail=True) == "p" * bench.TURN + "ccc" + "p" * (400 - bench.TURN) + " out of memory"
+    assert turns(400, 3, fail=True) == "pc" * 3 + "p" * 397 + " out of memory"
 
 
 def test_a_clock_that_fails_stops_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +162,7 @@ def test_a_clock_that_fails_stops_both_sides(monkeypatch: pytest.MonkeyPatch) ->
         raise RuntimeError("device-side assert")
 
     monkeypatch.setattr(bench_shapes.Clock, "stop", broken)
-    assert re.fullmatch(f"p{{{bench.TURN}}}c* device-side assert", turns(40, 40))  # the other may not even have begun
+    assert re.fullmatch("pc* device-side assert", turns(40, 40))  # the other may not even have begun
 
 
 def test_weights_are_shared_and_the_plain_side_has_no_hook() -> None:

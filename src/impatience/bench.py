@@ -2,16 +2,17 @@
 
 Both sides hold the same weights, read the same prompt and write the same number of tokens, greedily. Neither can
 end early: the id that ends a text is set, for both, to one that the model cannot write, so the check for it stays.
-Runs come in pairs: plain and controlled take turns of a few tokens, each with a clock of its own that stops while the
-other writes, so that a machine that slows down slows both. On a shared machine the clock also measures the neighbours,
-by more than control costs. So there is a second ratio, of the time undisturbed: of each turn the fastest in all runs,
-summed up over the text. Taking turns needs a logits processor, which is called on both sides alike. The weights are
-random: how fast a dense model is does not depend on what it says.
+Runs come in pairs: plain and controlled write a token each in turns, on one and the same processor, each with a clock
+of its own that stops while the other writes, so that a machine that slows down slows both. On a shared machine the
+clock also measures the neighbours, by more than control costs. So there is a second ratio, of the time undisturbed: of
+each token the fastest in all runs, summed up over the text. Taking turns needs a logits processor, which is called on
+both sides alike. The weights are random: how fast a dense model is does not depend on what it says.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import statistics
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -29,9 +30,6 @@ from transformers import LogitsProcessor
 from impatience.bench_shapes import Clock, Spread, Trial, place
 from impatience.errors import OptionError
 
-TURN = 16
-"""Tokens that one side writes before the other goes on."""
-
 
 @dataclass(frozen=True)
 class TargetOverhead:
@@ -41,8 +39,10 @@ class TargetOverhead:
         target: Tokens asked for.
         plain_tokens: Tokens the plain side wrote.
         controlled_tokens: Tokens the controlled side wrote; always the same.
-        plain_turns: Times of all turns of each plain run.
-        controlled_turns: Times of all turns of the controlled run of the same pair.
+        plain_seconds: Time of each plain run.
+        controlled_seconds: Time of the controlled run of the same pair.
+        plain_undisturbed: The time of a plain run in which each token takes as long as the fastest of all runs.
+        controlled_undisturbed: The same of a controlled run.
         plain_cpu_seconds: Processor time of each plain run, all threads together.
         controlled_cpu_seconds: Processor time of the controlled run of the same pair.
     """
@@ -50,25 +50,17 @@ class TargetOverhead:
     target: int
     plain_tokens: int
     controlled_tokens: int
-    plain_turns: tuple[tuple[float, ...], ...]
-    controlled_turns: tuple[tuple[float, ...], ...]
+    plain_seconds: tuple[float, ...]
+    controlled_seconds: tuple[float, ...]
+    plain_undisturbed: float
+    controlled_undisturbed: float
     plain_cpu_seconds: tuple[float, ...]
     controlled_cpu_seconds: tuple[float, ...]
 
     @property
-    def plain_seconds(self) -> list[float]:
-        """Time of each plain run."""
-        return list(map(sum, self.plain_turns))
-
-    @property
-    def controlled_seconds(self) -> list[float]:
-        """Time of the controlled run of the same pair."""
-        return list(map(sum, self.controlled_turns))
-
-    @property
     def undisturbed(self) -> float:
-        """Controlled over plain time, each the sum of its fastest turns."""
-        return _undisturbed(self.controlled_turns) / _undisturbed(self.plain_turns)
+        """Controlled over plain time, each token as fast as in the fastest run."""
+        return self.controlled_undisturbed / self.plain_undisturbed
 
     @property
     def ratio(self) -> Spread:
@@ -155,7 +147,7 @@ def overhead(trial: Trial, targets: Sequence[int], batch: int = 1) -> OverheadRe
         )
     plain, controlled = trial.models()
     first, measured = 1 if plain.config.is_encoder_decoder else trial.prompt, []
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(2, initializer=_stay, initargs=(trial.where,)) as pool:
         for target in targets:
             given = inputs(trial, plain.config.vocab_size, target, batch)
             sides = partial(plain.generate, **given), partial(controlled.generate, **given, target_tokens=target)
@@ -196,16 +188,18 @@ def _measure(
         if set(written) != {target}:
             raise RuntimeError(f"Asked for {target} tokens, the two sides wrote {written}.")
         pairs.append([side.clock for side in sides])
-    clocks = zip(*pairs[1:], strict=True)
-    (plain_turns, plain_cpu), (controlled_turns, cpu) = (
-        (tuple(tuple(clock.turns) for clock in side), tuple(clock.cpu_seconds for clock in side)) for side in clocks
-    )
-    return TargetOverhead(target, written[0], written[1], plain_turns, controlled_turns, plain_cpu, cpu)
+    figures: list[Any] = [*written]
+    clocks = list(zip(*pairs[1:], strict=True))
+    figures += [tuple(math.fsum(clock.turns) for clock in side) for side in clocks]
+    figures += [math.fsum(map(min, *(clock.turns for clock in side))) for side in clocks]
+    figures += [tuple(clock.cpu_seconds for clock in side) for side in clocks]
+    return TargetOverhead(target, *figures)
 
 
-def _undisturbed(runs: Sequence[Sequence[float]]) -> float:
-    """Return the sum of the fastest turns."""
-    return math.fsum(map(min, *runs))
+def _stay(device: torch.device) -> None:
+    """Keep a thread on one processor, the same for all, if it needs no more and the system can do that."""
+    if (device.type == "cuda" or torch.get_num_threads() == 1) and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 class _Turns:
@@ -227,10 +221,10 @@ class _Turns:
 
 
 class _Side(LogitsProcessor):  # type: ignore[misc]
-    """A side that stops its clock and lets the other write after every ``TURN`` tokens."""
+    """A side that stops its clock and lets the other write after every token."""
 
     def __init__(self, side: int, turns: _Turns, device: torch.device) -> None:
-        self.side, self.turns, self.clock, self.tokens = side, turns, Clock(device), 0
+        self.side, self.turns, self.clock = side, turns, Clock(device)
 
     def run(self, write: Callable[..., Tensor]) -> Tensor:
         """Write a text in turns."""
@@ -244,14 +238,12 @@ class _Side(LogitsProcessor):  # type: ignore[misc]
             self.turns.end(self.side, last=True)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Count a token, and wait where a turn ends."""
+        """Wait while the other side writes a token."""
         del input_ids
-        self.tokens += 1
-        if self.tokens % TURN == 0:
-            self.clock.stop()
-            self.turns.end(self.side)
-            self.turns.begin(self.side)
-            self.clock.go()
+        self.clock.stop()
+        self.turns.end(self.side)
+        self.turns.begin(self.side)
+        self.clock.go()
         return scores
 
 
@@ -260,8 +252,8 @@ def render(report: OverheadReport) -> Table:
     table = Table(
         title=f"{report.method} on {report.shape} ({report.parameters / 1e6:.1f}M weights, {report.dtype}), "
         f"batch {report.batch}: a token, and × plain",
-        caption=f"median of {report.repeats} pairs, quartiles in brackets; undisturbed: of each turn of "
-        f"{TURN} tokens the fastest of all runs; {place(report.environment)}",
+        caption=f"median of {report.repeats} pairs, quartiles in brackets; undisturbed: of each token "
+        f"the fastest of all runs; {place(report.environment)}",
     )
     for heading in ("tokens", "plain ms", "ours ms", "added µs", "undisturbed ×", "time ×", "CPU ×"):
         table.add_column(heading, justify="right")
