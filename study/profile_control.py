@@ -3,25 +3,31 @@
     python study/profile_control.py [--shape flan-t5-small] [--tokens 64] [--repeats 12] [--device cuda]
 
 First the model is timed against itself, as ``impatience bench overhead`` times it against the controlled one: what that
-says is what the machine adds. Then the parts of control are timed where they run: ``step``, all of them, and in it
+says is what the machine adds. Then the parts of control are timed where they run: ``steer``, all of them, and in it
 ``latest``, which counts, and ``tell``. In the end the operations of a step are counted without and with control, those
-within others too.
+within others too, and the calls of Python, which a GPU waits for.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 from torch.profiler import ProfilerActivity, profile
 
 from impatience import bench
 from impatience.bench_shapes import Trial, timed
+from impatience.following import Following
+from impatience.hearing import Hearing
+from impatience.lengths import Vocabulary
 
 
 def main() -> None:
@@ -46,9 +52,9 @@ def main() -> None:
     for side in sides.values():
         side()
     step = 1e6 * timed(sides["without"], trial.where) / wanted.tokens
-    spent = {name: 1e6 * part / wanted.tokens for name, part in parts(model, sides["with"], trial).items()}
+    spent = {name: 1e6 * part / wanted.tokens for name, part in parts(sides["with"], trial).items()}
     print(f"a step without control: {step:.0f} µs")
-    print(f"control: {spent['step']:.0f} µs ({spent['step'] / step:.1%}), of it counting {spent['latest']:.0f},")
+    print(f"control: {spent['steer']:.0f} µs ({spent['steer'] / step:.1%}), of it counting {spent['latest']:.0f},")
     print(f"telling the layers {spent['tell']:.0f}; the rest are signals and maps, once in up to 128 steps, and Python")
     calls = {name: operations(side, trial) for name, side in sides.items()}
     for name, count in calls["without"].items():
@@ -56,15 +62,13 @@ def main() -> None:
         print(f"{name} a step: {per_step:.1f} without control, {more:.1f} more with it")
 
 
-def parts(model: Any, write: Callable[[], Any], trial: Trial) -> dict[str, float]:
+def parts(write: Callable[[], Any], trial: Trial) -> dict[str, float]:
     """Return the seconds that the parts of control took while a text was written, those in others among these."""
-    steering, spent = model.steering, dict.fromkeys(("step", "latest", "tell"), 0.0)
-    owners = dict(zip(spent, (steering, steering.vocabulary, steering.hearing), strict=True))
-    for name, owner in owners.items():
-        vars(owner)[name] = _timed(spent, name, getattr(owner, name))
-    timed(write, trial.where)
-    for name, owner in owners.items():
-        del vars(owner)[name]
+    spent = dict.fromkeys(("steer", "latest", "tell"), 0.0)
+    with ExitStack() as patched:
+        for name, owner in zip(spent, (Following, Vocabulary, Hearing), strict=True):
+            patched.enter_context(patch.object(owner, name, _timed(spent, name, getattr(owner, name))))
+        timed(write, trial.where)
     return spent
 
 
@@ -79,15 +83,21 @@ def _timed(spent: dict[str, float], name: str, call: Callable[..., Any]) -> Call
 
 
 def operations(write: Callable[[], Any], trial: Trial) -> Counter[str]:
-    """Return how many of torch's operations were called, and kernels started on a GPU, while a text was written."""
+    """Return how many calls Python made, of them torch's operations, and kernels started on a GPU, for a text."""
     gpu = [ProfilerActivity.CUDA] * (trial.where.type == "cuda")
     with profile(activities=[ProfilerActivity.CPU, *gpu]) as found:
         write()
-    counts = Counter(operations=0, kernels=0)
+    counts = Counter(calls=_calls(write), operations=0, kernels=0)
     for event in found.key_averages():
         counts["operations"] += event.count * event.key.startswith("aten::")
         counts["kernels"] += event.count * ("LaunchKernel" in event.key)
     return counts
+
+
+def _calls(write: Callable[[], Any]) -> int:
+    profiler = cProfile.Profile()
+    profiler.runcall(write)
+    return sum(entry.callcount for entry in profiler.getstats())
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -125,6 +127,16 @@ def test_undisturbed_is_each_token_at_its_fastest(monkeypatch: pytest.MonkeyPatc
         row = bench._measure(1, write, write, Trial("minute", repeats=2, device="cpu"), 0, pool)
     assert (row.plain_seconds, row.controlled_seconds) == ((9, 7), (7, 10))
     assert (row.plain_undisturbed, row.controlled_undisturbed) == (3 + 3, 2 + 2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a thread stay on a processor: run it there")
+def test_both_sides_stay_on_one_processor_and_nobody_else_does() -> None:
+    before = os.sched_getaffinity(0)
+    with ThreadPoolExecutor(2, initializer=bench._stay, initargs=(torch.device("cpu"),)) as pool:
+        places = list(pool.map(os.sched_getaffinity, [0, 0]))
+    assert len(places[0]) == 1
+    assert places[0] == places[1]
+    assert os.sched_getaffinity(0) == before
 
 
 def turns(plain: int, controlled: int, fail: bool = False) -> str:

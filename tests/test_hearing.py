@@ -13,6 +13,7 @@ from torch import nn
 import toys
 from impatience import attach
 from impatience.errors import OptionError
+from impatience.following import Following
 from impatience.hearing import Hearing
 from impatience.lengths import Unit
 from impatience.steering import Course
@@ -217,9 +218,10 @@ def test_what_is_counted_on_the_processor_is_heard_where_the_model_is(method: st
     start = 1 if model.family.encoder_decoder else 3
     places = torch.tensor([start, start + 1][:rows])  # rows that do not go on together
     course, one = Course(torch.tensor([TARGET] * rows), Unit.TOKENS, places), {"dtype": torch.long}
+    following = Following(model.steering, course, torch.float32)
     with torch.no_grad():
         for written in (4, 5):
-            model.steering.step(course, torch.arange(4, 4 + written).expand(rows, -1), torch.float32)
+            following.steer(torch.arange(4, 4 + written).expand(rows, -1), 1)
             given = {name: torch.empty(rows, 1, **one, device="meta") for name in ("input_ids", "attention_mask")}
             if model.family.encoder_decoder:
                 given = {f"decoder_{name}": ids for name, ids in given.items()}

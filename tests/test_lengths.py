@@ -123,7 +123,7 @@ def test_the_latest_count_is_the_last_of_all(unit: Unit, seed: int) -> None:
     ids = torch.randint(len(vocab.tokenizer), (3, 12), generator=chance)  # special tokens among them
     start = torch.randint(13, (3,), generator=chance)
     written = torch.arange(12) >= start[:, None]
-    assert vocab.latest(ids, start, unit) == vocab.progress(ids, written, unit)[:, -1].tolist()
+    assert vocab.latest(ids, start.tolist(), unit) == vocab.progress(ids, written, unit)[:, -1].tolist()
 
 
 def test_sentence_progress_counts_sentence_ends() -> None:

@@ -14,6 +14,7 @@ import yaml
 
 from impatience import bench
 from impatience.bench_shapes import Trial
+from impatience.following import Following
 from impatience.protocols import PROTOCOLS
 from impatience.recipes import build, load_recipe
 from impatience.shipped import find
@@ -66,16 +67,18 @@ def test_a_profile_lists_what_runs_in_a_step() -> None:
     assert "2 rows, 4 tokens" in profiles.shown(found)
 
 
-def test_a_profile_of_control_tells_its_parts_and_leaves_the_model_as_it_was() -> None:
+def test_a_profile_of_control_tells_its_parts_and_leaves_all_as_it_was() -> None:
     profiles, trial = module("profile_control"), Trial("tiny", device="cpu")
     plain, model = trial.models()
     given = bench.inputs(trial, plain.config.vocab_size, 8)
     write = partial(model.generate, **given, target_tokens=8)
-    spent = profiles.parts(model, write, trial)
-    assert spent["step"] > spent["latest"] + spent["tell"] > 0
-    assert "step" not in vars(model.steering)
+    whole = Following.steer
+    spent = profiles.parts(write, trial)
+    assert spent["steer"] > spent["latest"] + spent["tell"] > 0
+    assert Following.steer is whole
     added = profiles.operations(write, trial) - profiles.operations(partial(plain.generate, **given), trial)
     assert added["operations"] > 8  # at each step some
+    assert added["calls"] > 8 * 10
     assert added["kernels"] == 0  # on a processor
 
 

@@ -56,21 +56,22 @@ class Ahead:
         heads: list[tuple[Tensor, ...]] = list(zip(*(layer.unbind(1) for layer in told[:lead]), strict=True))
         return cls(first, lead, told, list(zip(heads or [()] * len(others), others, strict=True)))
 
-    @staticmethod
-    def pays(rows: int) -> bool:
-        """Whether there are so few rows that it is worth it; sharded maps are whole only while the model reads."""
-        sharded = torch.distributed.is_available() and torch.distributed.is_initialized()
-        return 16 * rows <= SIGNALS and not sharded
-
     def at(self, counts: list[float]) -> Step | None:
         """Return what the layers are told at (B,) counts, or None where that is not known."""
-        places = [int(now - first) for now, first in zip(counts, self.first, strict=False)]
-        if len(counts) != len(self.first) or not all(place in range(len(self.steps)) for place in places):
+        places = [int(now - first) for now, first in zip(counts, self.first, strict=True)]
+        least, most = min(places), max(places)
+        if least < 0 or most >= len(self.steps):
             return None
-        if len(set(places)) == 1:
-            return self.steps[places[0]]
+        if least == most:
+            return self.steps[least]
         told = self.told[:, range(len(places)), places]
         return told[: self.lead].unbind(), told[self.lead :]
+
+
+def most_rows() -> int:
+    """Return for how many rows it is worth it: for none if maps are sharded, and whole only while the model reads."""
+    sharded = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return 0 if sharded else SIGNALS // 16
 
 
 def coming(first: list[float], targets: list[float], device: torch.device) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import os
 import statistics
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -198,7 +199,7 @@ def _measure(
 
 def _stay(device: torch.device) -> None:
     """Keep a thread on one processor, the same for all, if it needs no more and the system can do that."""
-    if (device.type == "cuda" or torch.get_num_threads() == 1) and hasattr(os, "sched_setaffinity"):
+    if sys.platform == "linux" and (device.type == "cuda" or torch.get_num_threads() == 1):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 

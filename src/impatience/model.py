@@ -16,9 +16,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from impatience.ahead import Ahead
 from impatience.errors import OptionError, SourceError, TargetError
 from impatience.families import family_of, unwrap
+from impatience.following import Following
 from impatience.generation import Call, unforced
 from impatience.landing import Landing
 from impatience.lengths import Target, Unit, Vocabulary
@@ -223,18 +223,18 @@ class LengthControlled(nn.Module):
     @contextmanager
     def _following(self, course: Course, inner: Any) -> Iterator[None]:
         """For the length of one ``generate`` call, steer before each step, from all ids written so far."""
+        if not self.steering.tells:
+            yield
+            return
         prepare, steering = inner.prepare_inputs_for_generation, self.steering
         column_name = "decoder_input_ids" if self.family.encoder_decoder else "input_ids"
-        near, dtype = replace(course, target=course.target.cpu(), start=course.start.cpu()), inner.dtype
+        following = Following(steering, course, inner.dtype)
 
         @functools.wraps(prepare)
         def prepare_and_steer(input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
             inputs = prepare(input_ids, *args, **kwargs)
             columns = inputs[column_name].shape[1]
-            if columns == 1 and Ahead.pays(len(input_ids)):
-                steering.step(near, input_ids, dtype)
-            else:
-                steering.steer(course, input_ids, columns, noisy=False)
+            following.steer(input_ids, columns)
             if steering.conventions == "authors" and columns == input_ids.shape[1]:
                 steering.stop()
             return inputs

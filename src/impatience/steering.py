@@ -3,7 +3,7 @@
 ``steer`` is called before a forward pass with all ids written so far. It counts progress, lets the method turn
 progress and target into a signal, and leaves that signal where the hooks on the decoder find it, or the biases that
 stand for hooks while one text is written. It is all plain tensors by then: caching, beams, checkpointing need no care.
-``step`` does the same for one more column of few rows, quickly; ``point`` for rows that are counted already.
+``point`` does the same for rows that are counted already, ``tell`` where all is worked out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from impatience.ahead import Ahead, coming
 from impatience.errors import OptionError, SourceError, TargetError, UnsupportedModelError
 from impatience.families import Family
 from impatience.hearing import Hearing, mapped, silent_map
@@ -58,7 +57,6 @@ class Message:
     signal: Tensor | None = None
     layers: tuple[Tensor, ...] = ()
     place: tuple[Tensor, Tensor] | None = None
-    ahead: Ahead | None = None
 
 
 class Steering(nn.Module):
@@ -198,22 +196,9 @@ class Steering(nn.Module):
         told = (column[-columns:] >= course.start[:, None] - 1)[..., None]
         self._leave(progress, target, told * self.amplitude)
 
-    def step(self, course: Course, ids: Tensor, dtype: torch.dtype) -> None:
-        """Tell layers of a type what goes with the last column of few (B, T) ids; the course is on the processor."""
-        if not (self.projections and self.tells and self.conventions == "paper"):
-            self.steer(course, ids.cpu() if self.tells else ids, 1, noisy=False)
-            return
-        assert isinstance(self.method, EmbeddingMethod)
-        course = course.repeat(ids.shape[0])
-        targets, written = course.target.tolist(), self.vocabulary.latest(ids, course.start, course.unit)
-        counts, ahead = [*map(min, written, targets)], self.message.ahead
-        known = None if ahead is None else ahead.at(counts)
-        if known is None:
-            place = coming(counts, targets, next(self.projections.parameters()).device)
-            signal = self.method.embedding(*in_tokens(*place, course.unit), self.width) * self.amplitude
-            ahead = Ahead.of(counts, signal, self.projections.values(), dtype, self.hearing.lead)
-            self.message, known = Message(ahead=ahead), ahead.steps[0]
-        self.message.layers = self.hearing.tell(*known)
+    def tell(self, leading: tuple[Tensor, ...], others: Tensor) -> None:
+        """Tell layers at the next step what has been worked out for them, see ``Hearing.tell``."""
+        self.message.signal, self.message.layers = None, self.hearing.tell(leading, others)
 
     def point(self, progress: Tensor, target: Tensor, unit: Unit) -> None:
         """Leave the signal for one step of rows whose (B, 1) progress is counted already; waits for nothing."""

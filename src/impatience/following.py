@@ -1,0 +1,66 @@
+"""Steering before each step of ``generate``, from all ids written so far.
+
+Few rows are counted on the processor, and what their layers are told is worked out ahead. Between two tokens of one
+text a GPU waits for lines of Python, so whatever is the same at all steps is found out once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from impatience.ahead import Ahead, coming, most_rows
+from impatience.lengths import in_tokens
+from impatience.methods import EmbeddingMethod
+from impatience.steering import Course, Steering
+
+
+class Following:
+    """What steers one call of ``generate`` of a model that is told something.
+
+    Args:
+        steering: Of the model that writes.
+        course: Where each row is going.
+        dtype: Of the model's layers.
+    """
+
+    def __init__(self, steering: Steering, course: Course, dtype: torch.dtype) -> None:
+        self._steering, self._course, self._dtype = steering, course, dtype
+        self._near = replace(course, target=course.target.cpu(), start=course.start.cpu())
+        self._starts: list[int] = []
+        self._targets: list[float] = []
+        self._ahead: Ahead | None = None
+        self._few = most_rows()
+        self._layered = bool(steering.projections) and steering.conventions == "paper"
+
+    def steer(self, ids: Tensor, columns: int) -> None:
+        """Tell the model what goes with the last columns of (B, T) ids."""
+        if columns > 1 or ids.shape[0] > self._few:
+            self._steering.steer(self._course, ids, columns, noisy=False)
+        elif self._layered:
+            self._step(ids)
+        else:
+            self._steering.steer(self._near, ids.cpu(), 1, noisy=False)
+
+    def _step(self, ids: Tensor) -> None:
+        """Tell the layers what goes with the last column of few rows."""
+        if ids.shape[0] != len(self._starts):
+            course = self._near.repeat(ids.shape[0])
+            self._starts, self._targets = course.start.tolist(), course.target.tolist()
+        written = self._steering.vocabulary.latest(ids, self._starts, self._course.unit)
+        counts = [*map(min, written, self._targets)]
+        known = None if self._ahead is None else self._ahead.at(counts)
+        if known is None:
+            self._ahead = self._from(counts)
+            known = self._ahead.steps[0]
+        self._steering.tell(*known)
+
+    def _from(self, counts: list[float]) -> Ahead:
+        """Work out what layers are told from (B,) counts on."""
+        steering = self._steering
+        assert isinstance(steering.method, EmbeddingMethod)
+        place = coming(counts, self._targets, next(steering.projections.parameters()).device)
+        signal = steering.method.embedding(*in_tokens(*place, self._course.unit), steering.width) * steering.amplitude
+        return Ahead.of(counts, signal, steering.projections.values(), self._dtype, steering.hearing.lead)
