@@ -24,6 +24,7 @@ from unittest.mock import patch
 from torch.profiler import ProfilerActivity, profile
 
 from impatience import bench
+from impatience.ahead import SIGNALS
 from impatience.bench_shapes import Trial, timed
 from impatience.following import Following
 from impatience.hearing import Hearing
@@ -55,7 +56,7 @@ def main() -> None:
     spent = {name: 1e6 * part / wanted.tokens for name, part in parts(sides["with"], trial).items()}
     print(f"a step without control: {step:.0f} µs")
     print(f"control: {spent['steer']:.0f} µs ({spent['steer'] / step:.1%}), of it counting {spent['latest']:.0f},")
-    print(f"telling the layers {spent['tell']:.0f}; the rest are signals and maps, once in up to 128 steps, and Python")
+    print(f"telling the layers {spent['tell']:.0f}; the rest: Python, and up to {SIGNALS} signals and maps at once")
     calls = {name: operations(side, trial) for name, side in sides.items()}
     for name, count in calls["without"].items():
         per_step, more = count / wanted.tokens, (calls["with"][name] - count) / wanted.tokens
@@ -83,7 +84,7 @@ def _timed(spent: dict[str, float], name: str, call: Callable[..., Any]) -> Call
 
 
 def operations(write: Callable[[], Any], trial: Trial) -> Counter[str]:
-    """Return how many calls Python made, of them torch's operations, and kernels started on a GPU, for a text."""
+    """Return how many calls Python made for a text, operations torch, and kernels were started on a GPU."""
     gpu = [ProfilerActivity.CUDA] * (trial.where.type == "cuda")
     with profile(activities=[ProfilerActivity.CPU, *gpu]) as found:
         write()

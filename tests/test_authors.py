@@ -71,7 +71,7 @@ def test_layers_hear_the_same_at_a_step_of_few_rows_as_of_many(monkeypatch: pyte
     model = wake(attach(tiny_model("bart"), "pre", layers="all", conventions="authors"))
     told = {"target_tokens": 6, "max_new_tokens": 8, "output_logits": True, "return_dict_in_generate": True}
     few = model.generate(SOURCE, **told).logits
-    monkeypatch.setattr("impatience.ahead.SIGNALS", 0)
+    monkeypatch.setattr("impatience.following.ROWS", 0)
     assert torch.allclose(torch.stack(few), torch.stack(model.generate(SOURCE, **told).logits), atol=1e-5)
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -130,12 +131,18 @@ def test_undisturbed_is_each_token_at_its_fastest(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a thread stay on a processor: run it there")
-def test_both_sides_stay_on_one_processor_and_nobody_else_does() -> None:
-    before = os.sched_getaffinity(0)
+def test_both_sides_stay_on_one_processor_if_that_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, both = os.sched_getaffinity(0), Barrier(2)
+
+    def place(_: int) -> set[int]:
+        both.wait(60)
+        return os.sched_getaffinity(0)
+
     with ThreadPoolExecutor(2, initializer=bench._stay, initargs=(torch.device("cpu"),)) as pool:
-        places = list(pool.map(os.sched_getaffinity, [0, 0]))
-    assert len(places[0]) == 1
-    assert places[0] == places[1]
+        assert list(pool.map(place, range(2))) == [{max(before)}] * 2
+    assert os.sched_getaffinity(0) == before
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    bench._stay(torch.device("cpu"))
     assert os.sched_getaffinity(0) == before
 
 

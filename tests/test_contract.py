@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from impatience import LengthControlled, attach
-from impatience.ahead import Ahead
+from impatience.ahead import SIGNALS, Ahead, coming
 from impatience.families import FAMILIES, Family
 from impatience.methods import METHODS, AttentionMethod, EmbeddingMethod
 from toys import BOS, DEVICE, byte_level_tokenizer, tiny_model
@@ -143,7 +143,15 @@ def test_strength_zero_is_the_base_model_to_the_bit(method: str, kind: str) -> N
     plain, written = base(**source, **labels).logits, base.generate(**source, max_new_tokens=6)
     model = attach(base, method, strength=0)
     assert torch.equal(model(**source, **labels, target_tokens=5).logits, plain)
-    assert torch.equal(model.generate(**source, target_tokens=6, max_new_tokens=6), written)
+    followed = []
+
+    def look(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        followed.append("prepare_inputs_for_generation" in vars(base))
+        return scores
+
+    again = model.generate(**source, target_tokens=6, max_new_tokens=6, logits_processor=[look])
+    assert torch.equal(again, written)
+    assert not any(followed)
     model.detach()
 
 
@@ -303,6 +311,7 @@ def test_layer_projections_start_silent_then_steer_and_are_saved(
         (2, 2, {"target_tokens": [25, 40], "prompt_lengths": [2, 3]}),
         (2, 2, {"target_sentences": [3, 2]}),
         (2, 3, {"target_tokens": [25, 40], "num_beams": 3}),
+        (2, 40, {"target_characters": [600, 300], "num_beams": 3}),
     ],
 )
 @pytest.mark.parametrize("layers", ["all", [0], [1]])
@@ -318,11 +327,19 @@ def test_layers_are_told_the_same_whether_it_is_worked_out_ahead_or_not(
     source = torch.tensor([[5, 6, 7, 8], [9, 8, 7, 6]][:rows], device=DEVICE)
     ahead = model.generate(source, **endless, **asked)
     few = len(calls)
-    monkeypatch.setattr("impatience.ahead.SIGNALS", 0)
+    monkeypatch.setattr("impatience.following.ROWS", 0)
     at_each_step = model.generate(source, **endless, **asked)
     assert torch.equal(ahead, at_each_step)
     assert len(calls) - few == 40 * len(model.steering.projections)
     assert few <= most * len(model.steering.projections)
+
+
+def test_what_is_worked_out_ends_where_the_last_row_is_at_its_target() -> None:
+    cpu = torch.device("cpu")
+    counts, targets = coming([3.0, 1.0], [5.0, 4.0], cpu)
+    assert counts.tolist() == [[3, 4, 5, 6], [1, 2, 3, 4]]
+    assert targets.tolist() == [[5], [4]]
+    assert coming([0.0], [1000.0], cpu)[0].shape[1] == SIGNALS
 
 
 def test_layers_are_told_in_their_own_type() -> None:

@@ -181,6 +181,35 @@ def test_a_beginning_that_fails_leaves_hooks_and_biases_as_they_were(
     assert hooks(model) == [0] * 4
 
 
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+def test_a_model_that_is_given_back_while_it_writes_is_as_it_was(kind: str) -> None:
+    model = speaking(kind)
+    before = {name: weight.clone() for name, weight in model.base_model.state_dict().items()}
+    seen = []
+
+    def look(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        seen.append(ids.shape[1])
+        if len(seen) == 3:
+            model.detach()
+        return scores
+
+    write(model, logits_processor=[look])
+    assert len(seen) == TARGET
+    assert hooks(model) == [0] * 4
+    after = model.base_model.state_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], weight) for name, weight in before.items())
+
+
+def test_rows_may_become_more_and_fewer() -> None:
+    model = speaking("llama")
+    following = Following(model.steering, Course(torch.tensor([TARGET]), Unit.TOKENS, torch.tensor([2])), torch.float32)
+    for rows in (1, 2, 1):
+        with torch.no_grad():
+            following.steer(torch.arange(4, 9).expand(rows, -1), 1)
+        assert model.steering.message.layers[0].shape[0] == rows
+
+
 def test_calls_inside_and_outside_of_inference_mode_follow_each_other() -> None:
     model, texts = speaking("t5"), []
     for mode in (True, False, True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -15,6 +16,8 @@ import yaml
 from impatience import bench
 from impatience.bench_shapes import Trial
 from impatience.following import Following
+from impatience.hearing import Hearing
+from impatience.lengths import Vocabulary
 from impatience.protocols import PROTOCOLS
 from impatience.recipes import build, load_recipe
 from impatience.shipped import find
@@ -70,16 +73,21 @@ def test_a_profile_lists_what_runs_in_a_step() -> None:
 def test_a_profile_of_control_tells_its_parts_and_leaves_all_as_it_was() -> None:
     profiles, trial = module("profile_control"), Trial("tiny", device="cpu")
     plain, model = trial.models()
-    given = bench.inputs(trial, plain.config.vocab_size, 8)
-    write = partial(model.generate, **given, target_tokens=8)
-    whole = Following.steer
+
+    def added(tokens: int) -> Counter[str]:
+        given = bench.inputs(trial, plain.config.vocab_size, tokens)
+        write = partial(model.generate, **given, target_tokens=tokens)
+        return profiles.operations(write, trial) - profiles.operations(partial(plain.generate, **given), trial)
+
+    write = partial(model.generate, **bench.inputs(trial, plain.config.vocab_size, 8), target_tokens=8)
+    whole = Following.steer, Vocabulary.latest, Hearing.tell
     spent = profiles.parts(write, trial)
     assert spent["steer"] > spent["latest"] + spent["tell"] > 0
-    assert Following.steer is whole
-    added = profiles.operations(write, trial) - profiles.operations(partial(plain.generate, **given), trial)
-    assert added["operations"] > 8  # at each step some
-    assert added["calls"] > 8 * 10
-    assert added["kernels"] == 0  # on a processor
+    assert (Following.steer, Vocabulary.latest, Hearing.tell) == whole
+    few, many = added(8), added(24)
+    assert 0 < many["operations"] - few["operations"] < 16 * 20  # sixteen steps more
+    assert 0 < many["calls"] - few["calls"] < 16 * 40
+    assert many["kernels"] == 0  # on a processor
 
 
 def test_endings_are_right_where_they_are_over_on_the_target() -> None:

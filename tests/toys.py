@@ -27,7 +27,7 @@ from transformers import (
 
 PAD, EOS, BOS, UNK = range(4)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-"""Where tests of fast paths run: the GPU if there is one."""
+"""Where tests run that hold on any device: the GPU if there is one."""
 
 CORPUS = (
     "The ferry leaves at seven in the morning and comes back before the shops have closed.",

@@ -68,12 +68,6 @@ class Ahead:
         return told[: self.lead].unbind(), told[self.lead :]
 
 
-def most_rows() -> int:
-    """Return for how many rows it is worth it: for none if maps are sharded, and whole only while the model reads."""
-    sharded = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return 0 if sharded else SIGNALS // 16
-
-
 def coming(first: list[float], targets: list[float], device: torch.device) -> tuple[Tensor, Tensor]:
     """Return (B, S) counts, to be worked out at once on a device, from (B,) the first of them, and (B, 1) targets.
 

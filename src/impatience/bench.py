@@ -2,11 +2,12 @@
 
 Both sides hold the same weights, read the same prompt and write the same number of tokens, greedily. Neither can
 end early: the id that ends a text is set, for both, to one that the model cannot write, so the check for it stays.
-Runs come in pairs: plain and controlled write a token each in turns, on one and the same processor, each with a clock
-of its own that stops while the other writes, so that a machine that slows down slows both. On a shared machine the
-clock also measures the neighbours, by more than control costs. So there is a second ratio, of the time undisturbed: of
-each token the fastest in all runs, summed up over the text. Taking turns needs a logits processor, which is called on
-both sides alike. The weights are random: how fast a dense model is does not depend on what it says.
+Runs come in pairs: plain and controlled write a token each in turns, each with a clock of its own that stops while the
+other writes, so that a machine that slows down slows both; and on one and the same processor where one is enough (with
+one thread, or a GPU; on Linux). On a shared machine the clock also measures the neighbours, by more than control costs.
+So there is a second ratio, of the time undisturbed: of each token the fastest in all runs, summed up over the text.
+Taking turns needs a logits processor, which is called on both sides alike; at each token it waits for a GPU, once more
+than ``generate`` itself. The weights are random: how fast a dense model is does not depend on what it says.
 """
 
 from __future__ import annotations
@@ -189,12 +190,16 @@ def _measure(
         if set(written) != {target}:
             raise RuntimeError(f"Asked for {target} tokens, the two sides wrote {written}.")
         pairs.append([side.clock for side in sides])
-    figures: list[Any] = [*written]
-    clocks = list(zip(*pairs[1:], strict=True))
-    figures += [tuple(math.fsum(clock.turns) for clock in side) for side in clocks]
-    figures += [math.fsum(map(min, *(clock.turns for clock in side))) for side in clocks]
-    figures += [tuple(clock.cpu_seconds for clock in side) for side in clocks]
-    return TargetOverhead(target, *figures)
+    (seconds, undisturbed, cpu), (our_seconds, our_undisturbed, our_cpu) = map(_figures, zip(*pairs[1:], strict=True))
+    return TargetOverhead(
+        target, written[0], written[1], seconds, our_seconds, undisturbed, our_undisturbed, cpu, our_cpu
+    )
+
+
+def _figures(runs: Sequence[Clock]) -> tuple[tuple[float, ...], float, tuple[float, ...]]:
+    """Return of runs of one side the time of each, that of all tokens at their fastest, and processor times."""
+    seconds = tuple(math.fsum(clock.turns) for clock in runs)
+    return seconds, math.fsum(map(min, *(clock.turns for clock in runs))), tuple(clock.cpu_seconds for clock in runs)
 
 
 def _stay(device: torch.device) -> None:

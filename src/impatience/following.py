@@ -6,15 +6,20 @@ text a GPU waits for lines of Python, so whatever is the same at all steps is fo
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from impatience.ahead import Ahead, coming, most_rows
+from impatience.ahead import Ahead, coming
 from impatience.lengths import in_tokens
 from impatience.methods import EmbeddingMethod
 from impatience.steering import Course, Steering
+
+ROWS = 8
+"""More rows than these are counted where the model is, and nothing is worked out ahead; in a unit of which a token has
+several, there are fewer: some counts of each row would not be those of many tokens."""
 
 
 class Following:
@@ -32,12 +37,16 @@ class Following:
         self._starts: list[int] = []
         self._targets: list[float] = []
         self._ahead: Ahead | None = None
-        self._few = most_rows()
-        self._layered = bool(steering.projections) and steering.conventions == "paper"
+        self._few = math.ceil(ROWS * min(1, course.unit.tokens))
+        self._late = steering.conventions == "authors"
+        sharded = torch.distributed.is_available() and torch.distributed.is_initialized()  # whole only while it reads
+        self._layered = bool(steering.projections) and not self._late and not sharded
 
     def steer(self, ids: Tensor, columns: int) -> None:
         """Tell the model what goes with the last columns of (B, T) ids."""
-        if columns > 1 or ids.shape[0] > self._few:
+        if self._late and columns == ids.shape[1]:
+            self._steering.stop()
+        elif columns > 1 or ids.shape[0] > self._few:
             self._steering.steer(self._course, ids, columns, noisy=False)
         elif self._layered:
             self._step(ids)
@@ -48,7 +57,7 @@ class Following:
         """Tell the layers what goes with the last column of few rows."""
         if ids.shape[0] != len(self._starts):
             course = self._near.repeat(ids.shape[0])
-            self._starts, self._targets = course.start.tolist(), course.target.tolist()
+            self._starts, self._targets, self._ahead = course.start.tolist(), course.target.tolist(), None
         written = self._steering.vocabulary.latest(ids, self._starts, self._course.unit)
         counts = [*map(min, written, self._targets)]
         known = None if self._ahead is None else self._ahead.at(counts)

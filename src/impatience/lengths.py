@@ -340,7 +340,7 @@ class Vocabulary:
             rows = [row[begin - least :] for row, begin in zip(ids[:, least:].tolist(), begins, strict=True)]
             return [float(len(row) if self._specials.isdisjoint(row) else self.count(row, unit)) for row in rows]
         ids = ids.cpu()
-        written = torch.arange(ids.shape[1]) >= torch.tensor(begins)[:, None]
+        written = torch.arange(ids.shape[1], device=ids.device) >= torch.tensor(begins, device=ids.device)[:, None]
         counts: list[float] = self.progress(ids, written, unit)[:, -1].tolist()
         return counts
 

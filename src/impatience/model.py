@@ -226,17 +226,13 @@ class LengthControlled(nn.Module):
         if not self.steering.tells:
             yield
             return
-        prepare, steering = inner.prepare_inputs_for_generation, self.steering
+        prepare, following = inner.prepare_inputs_for_generation, Following(self.steering, course, inner.dtype)
         column_name = "decoder_input_ids" if self.family.encoder_decoder else "input_ids"
-        following = Following(steering, course, inner.dtype)
 
         @functools.wraps(prepare)
         def prepare_and_steer(input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
             inputs = prepare(input_ids, *args, **kwargs)
-            columns = inputs[column_name].shape[1]
-            following.steer(input_ids, columns)
-            if steering.conventions == "authors" and columns == input_ids.shape[1]:
-                steering.stop()
+            following.steer(input_ids, inputs[column_name].shape[1])
             return inputs
 
         inner.prepare_inputs_for_generation = prepare_and_steer
@@ -244,7 +240,7 @@ class LengthControlled(nn.Module):
             yield
         finally:
             del inner.prepare_inputs_for_generation
-            steering.stop()
+            self.steering.stop()
 
     def save_pretrained(self, folder: Any, **kwargs: Any) -> None:
         """Write the model to a folder that ``from_pretrained`` reads; safetensors and JSON only."""

@@ -137,7 +137,7 @@ class Steering(nn.Module):
         """Take every hook off the model."""
         for handle in self._handles:
             handle.remove()
-        self._handles = []
+        self._handles, self.hearing = [], Hearing()
 
     def course(
         self,
