@@ -379,6 +379,7 @@ COMPILED = [(method, kind) for method, kind in ONE_PAIR_A_FAMILY if method == "p
 
 
 @torch.no_grad()
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # torch resets itself by it on a GPU
 @pytest.mark.parametrize(("method", "kind"), COMPILED)
 def test_a_compiled_decoder_says_the_same(method: str, kind: str) -> None:
     source = batch()
