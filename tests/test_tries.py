@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from itertools import product
+from threading import Event
 from typing import Any
 from unittest.mock import ANY
 
@@ -19,6 +20,7 @@ from impatience.gauge import watch
 from impatience.landing import Landing
 from impatience.prompts import Prompts
 from impatience.strategies import STRATEGIES, Draft, Pen
+from impatience.streaming import stream
 from impatience.tries import Goal, check_tries
 from pens import new_pen, pen, requests
 from toys import CORPUS
@@ -241,8 +243,17 @@ def test_what_is_tried_next_is_said(writer: Writer) -> None:
 
 def test_nothing_more_is_tried_once_the_reader_has_left(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
+    readers: list[Event] = []
     own = writer._write
-    monkeypatch.setattr(writer, "_write", lambda asks, *args: written.append(len(asks)) or own(asks, *args))
+
+    def write(asks: Any, *args: Any) -> Any:
+        written.append(len(asks))
+        drafts = own(asks, *args)
+        assert readers[0].wait(60), "the reader leaves before the text is judged"
+        return drafts
+
+    monkeypatch.setattr(writer, "_write", write)
+    monkeypatch.setattr("impatience.writer.stream", lambda *given: readers.append(given[1]) or stream(*given))
     pieces = writer.stream(replace(ASKS[0], target=40), tries=5)
     assert isinstance(next(pieces), Piece)
     pieces.close()  # type: ignore[attr-defined]
