@@ -18,8 +18,8 @@ from impatience.methods import EmbeddingMethod
 from impatience.steering import Course, Steering
 
 ROWS = 8
-"""More rows than these are counted where the model is, and nothing is worked out ahead; in a unit of which a token has
-several, there are fewer: some counts of each row would not be those of many tokens."""
+"""More rows than these are counted where the model is, and nothing is worked out ahead. In characters they are fewer: a
+token has several, so the counts that are worked out at once, shared among rows, would last for few tokens."""
 
 
 class Following:
@@ -38,8 +38,9 @@ class Following:
         self._targets: list[float] = []
         self._ahead: Ahead | None = None
         self._few = math.ceil(ROWS * min(1, course.unit.tokens))
-        self._late = steering.conventions == "authors"
-        sharded = torch.distributed.is_available() and torch.distributed.is_initialized()  # whole only while it reads
+        self._late = steering.conventions == "authors"  # the first step tells nothing
+        # Sharded maps are whole only while the model reads.
+        sharded = torch.distributed.is_available() and torch.distributed.is_initialized()
         self._layered = bool(steering.projections) and not self._late and not sharded
 
     def steer(self, ids: Tensor, columns: int) -> None:
