@@ -3,9 +3,9 @@
     python study/profile_control.py [--shape flan-t5-small] [--tokens 64] [--repeats 12] [--device cuda]
 
 First the model is timed against itself, as ``impatience bench overhead`` times it against the controlled one: what that
-says is what the machine adds. Then the parts of control are timed where they run: ``steer``, all of them, and in it
-``latest``, which counts, and ``tell``. In the end the operations of a step are counted without and with control, those
-within others too, and the calls of Python, which a GPU waits for.
+says is what the machine adds. Then the parts of control are timed where they run: before the model reads, with what
+counting takes of it; and in the first layer's hook, which tells the layers. In the end the operations of a step are
+counted without and with control, those within others too, and the calls of Python, which a GPU waits for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from impatience.ahead import SIGNALS
 from impatience.bench_shapes import Trial, timed
 from impatience.following import Following
 from impatience.hearing import Hearing
-from impatience.lengths import Vocabulary
 
 
 def main() -> None:
@@ -55,8 +54,11 @@ def main() -> None:
     step = 1e6 * timed(sides["without"], trial.where) / wanted.tokens
     spent = {name: 1e6 * part / wanted.tokens for name, part in parts(sides["with"], trial).items()}
     print(f"a step without control: {step:.0f} µs")
-    print(f"control: {spent['steer']:.0f} µs ({spent['steer'] / step:.1%}), of it counting {spent['latest']:.0f},")
-    print(f"telling the layers {spent['tell']:.0f}; the rest: Python, and up to {SIGNALS} signals and maps at once")
+    control = spent["steer"] + spent["_at_first"]
+    print(f"control: {control:.0f} µs ({control / step:.1%}), of it counting {spent['_count']:.0f},")
+    print(
+        f"telling the layers {spent['_at_first']:.0f}; the rest: Python, and up to {SIGNALS} signals and maps at once"
+    )
     calls = {name: operations(side, trial) for name, side in sides.items()}
     for name, count in calls["without"].items():
         per_step, more = count / wanted.tokens, (calls["with"][name] - count) / wanted.tokens
@@ -64,10 +66,10 @@ def main() -> None:
 
 
 def parts(write: Callable[[], Any], trial: Trial) -> dict[str, float]:
-    """Return the seconds that the parts of control took while a text was written, those in others among these."""
-    spent = dict.fromkeys(("steer", "latest", "tell"), 0.0)
+    """Return the seconds that the parts of control took while a text was written; ``_count`` is a part of ``steer``."""
+    spent = dict.fromkeys(("steer", "_count", "_at_first"), 0.0)
     with ExitStack() as patched:
-        for name, owner in zip(spent, (Following, Vocabulary, Hearing), strict=True):
+        for name, owner in zip(spent, (Following, Following, Hearing), strict=True):
             patched.enter_context(patch.object(owner, name, _timed(spent, name, getattr(owner, name))))
         timed(write, trial.where)
     return spent

@@ -343,7 +343,7 @@ def test_what_is_worked_out_ends_where_the_last_row_is_at_its_target() -> None:
 
 
 def test_layers_are_told_in_their_own_type() -> None:
-    told = Ahead.of([0.0], torch.rand(1, 4, 8), [torch.nn.Linear(8, 8)] * 3, torch.bfloat16, 1).told
+    told = Ahead.of([0.0], torch.rand(1, 4, 8), [torch.nn.Linear(8, 8)] * 3, torch.bfloat16).told
     assert (told.shape, told.dtype) == ((3, 1, 4, 1, 8), torch.bfloat16)
 
 

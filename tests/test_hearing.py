@@ -1,7 +1,8 @@
-"""Layers that hear through biases: the same steps as by hooks, and a model that is left as it was."""
+"""Layers that hear through biases and products: the same steps as by hooks, and a model that is left as it was."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -53,10 +54,10 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[bool]]:
     """Which of the layers that hear have a hook, at each step at which they are told something by ``tell``."""
     states, tell = [], Hearing.tell
 
-    def watched(self: Hearing, *told: Any) -> tuple[torch.Tensor, ...]:
-        left = tell(self, *told)
+    def watched(self: Hearing, *told: Any) -> bool:
+        heard = tell(self, *told)
         states.append([bool(layer._forward_pre_hooks) for layer, _ in self._hooks])
-        return left
+        return heard
 
     monkeypatch.setattr(Hearing, "tell", watched)
     return states
@@ -67,13 +68,15 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[bool]]:
     ("layers", "hooked"),
     [
         ("all", [True, False, False, False]),
-        ([1, 3], [False, False]),
-        ([3, 1], [False, False]),
-        ([2, 0], [True, True]),
+        ([1, 3], [True, False]),
+        ([3, 1], [True, False]),
+        ([2, 0], [True, False]),
         ([0], [True]),
     ],
 )
-def test_biases_say_what_hooks_say(kind: str, layers: Any, hooked: list[bool], seen: list[list[bool]]) -> None:
+def test_biases_and_products_say_what_hooks_say(
+    kind: str, layers: Any, hooked: list[bool], seen: list[list[bool]]
+) -> None:
     model, source = speaking(kind, layers), batch(1)
     on, before = hooks(model), {name: weight.clone() for name, weight in model.state_dict().items()}
     out = write(model, output_logits=True, return_dict_in_generate=True)
@@ -156,12 +159,44 @@ def test_steps_of_one_and_of_several_columns_follow_each_other(seen: list[list[b
     assert hooks(model) == [1] * 4
 
 
-@pytest.mark.parametrize("place", ["nn.Parameter", "torch.add"])
-def test_a_beginning_that_fails_leaves_hooks_and_biases_as_they_were(
-    place: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+def test_a_step_may_be_read_twice(kind: str) -> None:
+    model, twice = speaking(kind), []
+    expected = write(model)
+    reader, past = model.family.decoder_of(model.base_model), 2
+
+    def look(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if ids.shape[1] > past:
+            read = [reader(ids[:, -1:], use_cache=False).last_hidden_state for _ in range(2)]
+            twice.append(torch.equal(*read))
+        return scores
+
+    assert torch.equal(write(model, logits_processor=[look]), expected)
+    assert all(twice)
+    assert len(twice) >= TARGET - 2
+
+
+@pytest.mark.parametrize("kind", ["llama", "t5", "bart"])
+def test_what_runs_in_another_type_than_its_weights_hears_too(kind: str, seen: list[list[bool]]) -> None:
+    told = []
+    for hears in (True, False):
+        model = speaking(kind)
+        if not hears:
+            model.steering.hearing._ends = [None] * 3
+        with torch.autocast(toys.DEVICE, torch.bfloat16):
+            told.append(write(model, output_logits=True, return_dict_in_generate=True, max_new_tokens=4).logits[-1])
+    torch.testing.assert_close(*told, atol=0.05, rtol=0.05)
+    assert [True, False, False, False] in seen
+    assert seen[-1] == [True] * 4
+
+
+@pytest.mark.parametrize(("kind", "place"), [("bart", "nn.Parameter"), ("bart", "torch.add"), ("llama", "partial")])
+def test_a_beginning_that_fails_leaves_hooks_and_ends_as_they_were(
+    kind: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = speaking("bart")
-    ends = [layer.final_layer_norm for layer in model.base_model.model.decoder.layers]
+    model = speaking(kind)
+    layers = model.family.layers_of(model.base_model)
+    ends = [layer.get_submodule(model.family.ends[kind]) for layer in layers]
     own, expected = [end.bias for end in ends], write(model)
     left = iter(range(2))
 
@@ -169,13 +204,13 @@ def test_a_beginning_that_fails_leaves_hooks_and_biases_as_they_were(
         next(left)  # the third time is one too many
         return real(*args, **options)
 
-    real = nn.Parameter if place == "nn.Parameter" else torch.add
+    real = {"nn.Parameter": nn.Parameter, "torch.add": torch.add, "partial": partial}[place]
     monkeypatch.setattr(f"impatience.hearing.{place}", fail)
     with pytest.raises(StopIteration):
         write(model)
     monkeypatch.undo()
     assert hooks(model) == [1] * 4
-    assert all(end.bias is bias for end, bias in zip(ends, own, strict=True))
+    assert all(end.bias is bias and "forward" not in vars(end) for end, bias in zip(ends, own, strict=True))
     assert torch.equal(write(model), expected)
     model.detach()
     assert hooks(model) == [0] * 4
@@ -204,10 +239,23 @@ def test_a_model_that_is_given_back_while_it_writes_is_as_it_was(kind: str) -> N
 def test_rows_may_become_more_and_fewer() -> None:
     model = speaking("llama")
     following = Following(model.steering, Course(torch.tensor([TARGET]), Unit.TOKENS, torch.tensor([2])), torch.float32)
-    for rows in (1, 2, 1):
+    for rows, hooked in ((1, [1, 0, 0, 0]), (2, [1] * 4), (1, [1, 0, 0, 0])):
+        ids = torch.arange(4, 9).expand(rows, -1)
         with torch.no_grad():
-            following.steer(torch.arange(4, 9).expand(rows, -1), 1)
-        assert model.steering.message.layers[0].shape[0] == rows
+            following.steer(ids, 1)
+            assert hooks(model) == hooked
+            assert model.base_model(ids[:, -1:]).logits.shape[0] == rows
+
+
+def test_a_text_that_is_counted_token_by_token_is_counted_as_a_whole() -> None:
+    model = speaking("llama")
+    special = model.vocabulary.special_ids[0]
+    ids = torch.tensor([[5, special, 7, 8, special, 9, 9, special, 4, 5, 6]])
+    following = Following(model.steering, Course(torch.tensor([5]), Unit.TOKENS, torch.tensor([3])), torch.float32)
+    for columns in (2, 3, 4, 5, 6, 9, 10, 7, 8, 9, 11):  # on by one, on by more, and back
+        with torch.no_grad():
+            following.steer(ids[:, :columns], 1)
+        assert following._written == [model.vocabulary.count(ids[0, 3:columns].tolist(), Unit.TOKENS)]
 
 
 def test_calls_inside_and_outside_of_inference_mode_follow_each_other() -> None:

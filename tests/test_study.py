@@ -17,7 +17,6 @@ from impatience import bench
 from impatience.bench_shapes import Trial
 from impatience.following import Following
 from impatience.hearing import Hearing
-from impatience.lengths import Vocabulary
 from impatience.protocols import PROTOCOLS
 from impatience.recipes import build, load_recipe
 from impatience.shipped import find
@@ -80,10 +79,11 @@ def test_a_profile_of_control_tells_its_parts_and_leaves_all_as_it_was() -> None
         return profiles.operations(write, trial) - profiles.operations(partial(plain.generate, **given), trial)
 
     write = partial(model.generate, **bench.inputs(trial, plain.config.vocab_size, 8), target_tokens=8)
-    whole = Following.steer, Vocabulary.latest, Hearing.tell
+    whole = Following.steer, Following._count, Hearing._at_first
     spent = profiles.parts(write, trial)
-    assert spent["steer"] > spent["latest"] + spent["tell"] > 0
-    assert (Following.steer, Vocabulary.latest, Hearing.tell) == whole
+    assert spent["steer"] > spent["_count"] > 0
+    assert spent["_at_first"] > 0
+    assert (Following.steer, Following._count, Hearing._at_first) == whole
     few, many = added(8), added(24)
     assert 0 < many["operations"] - few["operations"] < 16 * 20  # sixteen steps more
     assert 0 < many["calls"] - few["calls"] < 16 * 40

@@ -20,8 +20,8 @@ SIGNALS = 128
 """How many are mapped at once at most, those of all rows together."""
 
 
-Step = tuple[tuple[Tensor, ...], Tensor]
-"""What layers are told at one step: each of those that lead (B, 1, D), all others together (L - lead, B, 1, D)."""
+Step = tuple[Tensor, Tensor]
+"""What layers are told at one step: the first (B, 1, D), the others (L - 1, B, 1, D)."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,16 @@ class Ahead:
 
     Attributes:
         first: (B,) the first of these counts; the others follow one by one.
-        lead: How many of the layers are told by their own hook, whatever the others are told by.
         told: (L, B, S, 1, D) what the layers are told.
         steps: The S steps of rows that go on together.
     """
 
     first: list[float]
-    lead: int
     told: Tensor
     steps: list[Step]
 
     @classmethod
-    def of(cls, first: list[float], signal: Tensor, maps: Iterable[nn.Module], dtype: torch.dtype, lead: int) -> Ahead:
+    def of(cls, first: list[float], signal: Tensor, maps: Iterable[nn.Module], dtype: torch.dtype) -> Ahead:
         """Work it out.
 
         Args:
@@ -49,23 +47,20 @@ class Ahead:
             signal: (B, S, D) the signal at the ``coming`` counts.
             maps: One for each layer.
             dtype: Of what they are told.
-            lead: How many of the layers are told by their own hook.
         """
         told = torch.stack([mapped(layer, signal) for layer in maps])[..., None, :].to(dtype)
-        others = told[lead:].unbind(2)
-        heads: list[tuple[Tensor, ...]] = list(zip(*(layer.unbind(1) for layer in told[:lead]), strict=True))
-        return cls(first, lead, told, list(zip(heads or [()] * len(others), others, strict=True)))
+        return cls(first, told, list(zip(told[0].unbind(1), told[1:].unbind(2), strict=True)))
 
     def at(self, counts: list[float]) -> Step | None:
         """Return what the layers are told at (B,) counts, or None where that is not known."""
-        places = [int(now - first) for now, first in zip(counts, self.first, strict=True)]
+        places = [*map(int, map(sub, counts, self.first))]
         least, most = min(places), max(places)
         if least < 0 or most >= len(self.steps):
             return None
         if least == most:
             return self.steps[least]
         told = self.told[:, range(len(places)), places]
-        return told[: self.lead].unbind(), told[self.lead :]
+        return told[0], told[1:]
 
 
 def coming(first: list[float], targets: list[float], device: torch.device) -> tuple[Tensor, Tensor]:

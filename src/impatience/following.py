@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from impatience.ahead import Ahead, coming
-from impatience.lengths import in_tokens
+from impatience.lengths import Unit, in_tokens
 from impatience.methods import EmbeddingMethod
 from impatience.steering import Course, Steering
 
@@ -37,6 +37,8 @@ class Following:
         self._starts: list[int] = []
         self._targets: list[float] = []
         self._ahead: Ahead | None = None
+        self._read, self._written = 0, [0.0]  # columns, and (B,) what they hold
+        self._special = frozenset(steering.vocabulary.special_ids)
         self._few = math.ceil(ROWS * min(1, course.unit.tokens))
         self._late = steering.conventions == "authors"  # the first step tells nothing
         # Sharded maps are whole only while the model reads.
@@ -59,13 +61,23 @@ class Following:
         if ids.shape[0] != len(self._starts):
             course = self._near.repeat(ids.shape[0])
             self._starts, self._targets, self._ahead = course.start.tolist(), course.target.tolist(), None
-        written = self._steering.vocabulary.latest(ids, self._starts, self._course.unit)
-        counts = [*map(min, written, self._targets)]
+            self._read = 0
+        self._count(ids)
+        counts = [*map(min, self._written, self._targets)]
         known = None if self._ahead is None else self._ahead.at(counts)
         if known is None:
             self._ahead = self._from(counts)
             known = self._ahead.steps[0]
         self._steering.tell(*known)
+
+    def _count(self, ids: Tensor) -> None:
+        """Count what is written; of one text in tokens only the last, if all before it have been counted."""
+        rows, columns = ids.shape
+        if rows == 1 and columns - 1 == self._read >= self._starts[0] and self._course.unit is Unit.TOKENS:
+            self._written[0] += ids[0, -1].item() not in self._special
+        else:
+            self._written = self._steering.vocabulary.latest(ids, self._starts, self._course.unit)
+        self._read = columns
 
     def _from(self, counts: list[float]) -> Ahead:
         """Work out what layers are told from (B,) counts on."""
@@ -73,4 +85,4 @@ class Following:
         assert isinstance(steering.method, EmbeddingMethod)
         place = coming(counts, self._targets, next(steering.projections.parameters()).device)
         signal = steering.method.embedding(*in_tokens(*place, self._course.unit), steering.width) * steering.amplitude
-        return Ahead.of(counts, signal, steering.projections.values(), self._dtype, steering.hearing.lead)
+        return Ahead.of(counts, signal, steering.projections.values(), self._dtype)

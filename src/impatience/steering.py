@@ -100,13 +100,13 @@ class Steering(nn.Module):
             hook = functools.partial(self._at_input, self.family.scale(model.config))
             yield decoder.register_forward_pre_hook(hook, with_kwargs=True)
         elif isinstance(self.method, EmbeddingMethod):
-            chosen = range(len(layers)) if self.method.layers == "all" else self.method.layers or ()
+            chosen = range(len(layers)) if self.method.layers == "all" else sorted(self.method.layers or ())
             for index in chosen:
                 if index >= len(layers):
                     raise OptionError(f"layers has {index}, but this decoder's layers are 0 to {len(layers) - 1}.")
                 self.projections[str(index)] = silent_map(self.width, self.method.rank, model.device)
             hooks = [functools.partial(self._at_layer, number, str(index)) for number, index in enumerate(chosen)]
-            ends = [self.family.end_before(layers, index, model.config) for index in chosen]
+            ends = [self.family.end_before(layers, index, model.config) for index in chosen[1:]]
             self.hearing = Hearing([layers[index] for index in chosen], hooks, ends)
             yield self.hearing
         if self.conventions == "authors" and self.family.positions:
@@ -196,9 +196,10 @@ class Steering(nn.Module):
         told = (column[-columns:] >= course.start[:, None] - 1)[..., None]
         self._leave(progress, target, told * self.amplitude)
 
-    def tell(self, leading: tuple[Tensor, ...], others: Tensor) -> None:
+    def tell(self, first: Tensor, others: Tensor) -> None:
         """Tell layers at the next step what has been worked out for them, see ``Hearing.tell``."""
-        self.message.signal, self.message.layers = None, self.hearing.tell(leading, others)
+        heard = self.hearing.tell(first, others)
+        self.message.signal, self.message.layers = None, () if heard else (first, *others)
 
     def point(self, progress: Tensor, target: Tensor, unit: Unit) -> None:
         """Leave the signal for one step of rows whose (B, 1) progress is counted already; waits for nothing."""

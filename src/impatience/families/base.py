@@ -103,9 +103,9 @@ class Family:
         return list(self.decoder_of(model).get_submodule(self.layers).children())
 
     def end_before(self, layers: Sequence[nn.Module], index: int, config: Any) -> tuple[nn.Module, str] | None:
-        """Return the layer before one, and the path to its end; None if there is no such layer or no path is known."""
+        """Return the layer before one, and the path to its end; None if no path is known."""
         path = self.ends.get(config.model_type)
-        return (layers[index - 1], path) if index and path else None
+        return (layers[index - 1], path) if path else None
 
     @property
     def reader(self) -> CrossAttention:
