@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
+from itertools import count
 from typing import Any
 from unittest.mock import patch
 
@@ -10,6 +12,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import nn
+from transformers import CompileConfig
 
 import toys
 from impatience import attach
@@ -54,10 +57,9 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[bool]]:
     """Which of the layers that hear have a hook, at each step at which they are told something by ``tell``."""
     states, tell = [], Hearing.tell
 
-    def watched(self: Hearing, *told: Any) -> bool:
-        heard = tell(self, *told)
+    def watched(self: Hearing, *told: Any) -> None:
+        tell(self, *told)
         states.append([bool(layer._forward_pre_hooks) for layer, _ in self._hooks])
-        return heard
 
     monkeypatch.setattr(Hearing, "tell", watched)
     return states
@@ -120,6 +122,12 @@ def _someone_elses_hook() -> None:
     write(model)
 
 
+def _someone_elses_hook_on_the_way() -> None:
+    model = speaking("llama")
+    model.base_model.model.layers[1].mlp.register_forward_hook(lambda *given: 2 * given[2])
+    write(model)
+
+
 def _an_adapter_there() -> None:
     model = get_peft_model(deep_model("llama"), LoraConfig(target_modules=["down_proj"])).eval()
     write(wake(attach(model, "glide")))
@@ -141,6 +149,7 @@ def _another_type() -> None:
         _another_kind_of_module,
         _no_such_module,
         _someone_elses_hook,
+        _someone_elses_hook_on_the_way,
         _an_adapter_there,
         _another_type,
     ],
@@ -160,34 +169,78 @@ def test_steps_of_one_and_of_several_columns_follow_each_other(seen: list[list[b
 
 
 @pytest.mark.parametrize("kind", ["llama", "bart"])
-def test_a_step_may_be_read_twice(kind: str) -> None:
+@pytest.mark.parametrize(("rows", "columns", "grad"), [(1, 1, False), (1, 3, False), (2, 1, False), (1, 1, True)])
+def test_anything_may_be_read_in_the_middle_of_a_step(kind: str, rows: int, columns: int, grad: bool) -> None:
     model, twice = speaking(kind), []
     expected = write(model)
-    reader, past = model.family.decoder_of(model.base_model), 2
+    reader, step = model.family.decoder_of(model.base_model), count()
 
     def look(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        if ids.shape[1] > past:
-            read = [reader(ids[:, -1:], use_cache=False).last_hidden_state for _ in range(2)]
-            twice.append(torch.equal(*read))
+        if next(step) == 3:
+            with torch.set_grad_enabled(grad):
+                some = ids[:, -columns:].expand(rows, -1)
+                twice.extend(reader(some, use_cache=False).last_hidden_state for _ in range(2))
         return scores
 
     assert torch.equal(write(model, logits_processor=[look]), expected)
-    assert all(twice)
-    assert len(twice) >= TARGET - 2
+    assert torch.equal(*twice)
+    assert hooks(model) == [1] * 4
+
+
+def _cast_around(model: Any) -> Any:
+    return torch.autocast(toys.DEVICE, torch.bfloat16)
+
+
+def _cast_within(model: Any) -> Any:
+    """Do as accelerate does."""
+    base = model.base_model
+    base.forward = torch.autocast(toys.DEVICE, torch.bfloat16)(base.forward)
+    return nullcontext()
 
 
 @pytest.mark.parametrize("kind", ["llama", "t5", "bart"])
-def test_what_runs_in_another_type_than_its_weights_hears_too(kind: str, seen: list[list[bool]]) -> None:
+@pytest.mark.parametrize("cast", [_cast_around, _cast_within])
+def test_what_runs_in_another_type_than_its_weights_hears_too(kind: str, cast: Any, seen: list[list[bool]]) -> None:
     told = []
     for hears in (True, False):
         model = speaking(kind)
         if not hears:
             model.steering.hearing._ends = [None] * 3
-        with torch.autocast(toys.DEVICE, torch.bfloat16):
+        with cast(model):
             told.append(write(model, output_logits=True, return_dict_in_generate=True, max_new_tokens=4).logits[-1])
     torch.testing.assert_close(*told, atol=0.05, rtol=0.05)
     assert [True, False, False, False] in seen
     assert seen[-1] == [True] * 4
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "t5"])
+def test_a_step_that_is_compiled_is_compiled_as_a_whole_and_not_for_each_text(kind: str) -> None:
+    model, graphs, made = speaking(kind), [], []
+    targets = (11, 7, 13, 9)
+    texts = [write(model, target_tokens=target).tolist() for target in targets]
+
+    def compiled(graph: Any, given: Any) -> Any:
+        del given
+        graphs.append(graph)
+        return graph.forward
+
+    whole = CompileConfig(backend=compiled, fullgraph=True, mode=None)
+    whole._compile_all_devices = True
+    options = {"cache_implementation": "static", "compile_config": whole}
+    torch.compiler.reset()
+    try:
+        for target, text in zip(targets, texts, strict=True):
+            assert write(model, target_tokens=target, **options).tolist() == text
+            made.append(len(graphs))
+    finally:
+        torch.compiler.reset()
+    assert made == [1, 2, 2, 2]  # the second for all lengths of a cache
+
+
+def test_nothing_that_was_worked_out_is_kept() -> None:
+    model = speaking("llama")
+    write(model)
+    assert model.steering.hearing._told is model.steering.message.layers is None
 
 
 @pytest.mark.parametrize(("kind", "place"), [("bart", "nn.Parameter"), ("bart", "torch.add"), ("llama", "partial")])
@@ -240,7 +293,7 @@ def test_rows_may_become_more_and_fewer() -> None:
     model = speaking("llama")
     following = Following(model.steering, Course(torch.tensor([TARGET]), Unit.TOKENS, torch.tensor([2])), torch.float32)
     for rows, hooked in ((1, [1, 0, 0, 0]), (2, [1] * 4), (1, [1, 0, 0, 0])):
-        ids = torch.arange(4, 9).expand(rows, -1)
+        ids = torch.arange(4, 9, device=toys.DEVICE).expand(rows, -1)
         with torch.no_grad():
             following.steer(ids, 1)
             assert hooks(model) == hooked
@@ -249,13 +302,18 @@ def test_rows_may_become_more_and_fewer() -> None:
 
 def test_a_text_that_is_counted_token_by_token_is_counted_as_a_whole() -> None:
     model = speaking("llama")
-    special = model.vocabulary.special_ids[0]
+    special = min(model.vocabulary.special_ids)
     ids = torch.tensor([[5, special, 7, 8, special, 9, 9, special, 4, 5, 6]])
     following = Following(model.steering, Course(torch.tensor([5]), Unit.TOKENS, torch.tensor([3])), torch.float32)
-    for columns in (2, 3, 4, 5, 6, 9, 10, 7, 8, 9, 11):  # on by one, on by more, and back
+    for columns in (2, 3, 4, 5, 6, 11, 10, 7, 8, 9):  # on by one, on by more, and back
         with torch.no_grad():
             following.steer(ids[:, :columns], 1)
         assert following._written == [model.vocabulary.count(ids[0, 3:columns].tolist(), Unit.TOKENS)]
+    ids[0, 8] = special  # another one than was counted
+    with torch.no_grad():
+        following.steer(ids[:, :9], 2)
+        following.steer(ids[:, :10], 1)
+    assert following._written == [model.vocabulary.count(ids[0, 3:10].tolist(), Unit.TOKENS)]
 
 
 def test_calls_inside_and_outside_of_inference_mode_follow_each_other() -> None:

@@ -38,7 +38,6 @@ class Following:
         self._targets: list[float] = []
         self._ahead: Ahead | None = None
         self._read, self._written = 0, [0.0]  # columns, and (B,) what they hold
-        self._special = frozenset(steering.vocabulary.special_ids)
         self._few = math.ceil(ROWS * min(1, course.unit.tokens))
         self._late = steering.conventions == "authors"  # the first step tells nothing
         # Sharded maps are whole only while the model reads.
@@ -51,6 +50,7 @@ class Following:
             self._steering.stop()
         elif columns > 1 or ids.shape[0] > self._few:
             self._steering.steer(self._course, ids, columns, noisy=False)
+            self._read = 0
         elif self._layered:
             self._step(ids)
         else:
@@ -74,7 +74,7 @@ class Following:
         """Count what is written; of one text in tokens only the last, if all before it have been counted."""
         rows, columns = ids.shape
         if rows == 1 and columns - 1 == self._read >= self._starts[0] and self._course.unit is Unit.TOKENS:
-            self._written[0] += ids[0, -1].item() not in self._special
+            self._written[0] += ids[0, -1].item() not in self._steering.vocabulary.special_ids
         else:
             self._written = self._steering.vocabulary.latest(ids, self._starts, self._course.unit)
         self._read = columns

@@ -2,9 +2,9 @@
 
 A hook on every layer is a call and an addition more, some per cent of a step in which processors wait for Python. While
 one text is written, what a layer is told is one vector, and the layer before it ends by adding a bias, or by a product
-that could be added to something. So for that time the vector is a part of the bias, or that something, and no layer but
-the first has a hook. The outputs of layers that transformers collects (``output_hidden_states``) then hold what the
-next layer is told.
+that has none. For that time the vector is a part of the bias, or the product is added to it in place, and only the
+first layer has a hook: products use up what they are added to, so this hook lays it out anew whenever a step is read.
+Until the text is written, weights may not be replaced, and outputs of layers hold what the next layer is told.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from transformers.pytorch_utils import Conv1D
 
 _PLAIN = (nn.Linear, nn.LayerNorm, Conv1D)
 """What adds its bias last, and nothing behind it; subclasses may do otherwise."""
+_READ_OTHERWISE = frozenset({"forward", "_compiled_call", "_compiled_call_impl"})
+"""Attributes of a module that was compiled, or whose ``forward`` was replaced."""
 End = tuple[nn.Module, str]
-"""A layer, and the path to the module in it whose bias is the last that it adds."""
+"""A module, and the path to one in it: to that in a layer whose bias or product is the last that the layer adds."""
 
 
 class Hearing:
@@ -30,6 +32,7 @@ class Hearing:
         layers: Where something is heard, in the order in which they are read.
         hooks: What hooks do there.
         ends: For each layer but the first, the end of the one before it; None where none is known.
+        reader: The model, and the path to its decoder.
     """
 
     def __init__(
@@ -37,34 +40,40 @@ class Hearing:
         layers: Sequence[nn.Module] = (),
         hooks: Sequence[Callable[..., Any]] = (),
         ends: Sequence[End | None] = (),
+        reader: End | None = None,
     ) -> None:
-        self._hooks = list(zip(layers, hooks, strict=True))
-        self._ends = ends
+        self._hooks, self._ends, self._reader = list(zip(layers, hooks, strict=True)), ends, reader
         self._able: bool | None = None  # not known
         self._own: list[tuple[Any, Any]] = []
+        self._told: Any = None
+        self._products = False
         self._handles: list[Any] = []
         self._hook()
 
-    def tell(self, first: Tensor, others: Tensor) -> bool:
-        """Tell the first layer (B, 1, D) and the others (L - 1, B, 1, D); return False if only their hooks can."""
+    def tell(self, first: Tensor, others: Tensor) -> None:
+        """Tell the first layer (B, 1, D) and the others (L - 1, B, 1, D), if that can be done without their hooks."""
         if others.shape[1] > 1:
             self.forget()
         elif self._able is None:
             self._able = self._begin(others)
-        self._told = first, others
-        return bool(self._able)
+        if self._able:
+            self._told = first, others
+            if not self._products:
+                self._lay_out()
 
     def _begin(self, told: Tensor) -> bool:
         """Put one hook in the place of all, if that can be done."""
-        ends = [_module(end) for end in self._ends]
-        if not ends or not all(_adds_last(end, told) for end in ends):
+        paths = [_path(end) for end in self._ends]
+        if not paths or not all(_adds_last(path, told) for path in paths):
             return False
+        ends = [path[-1] for path in paths]
         none = torch.zeros_like(told[0, 0, 0])
         self._base = torch.stack([none if end.bias is None else end.bias.detach() for end in ends])[:, None, None]
         self._sums = torch.empty_like(self._base)
+        self._products = all(map(_is_product, ends)) and all(map(_are_read_plainly, [_path(self._reader), *paths]))
         self._own = [(end, end.bias) for end in ends]
         for end, into in zip(ends, self._sums, strict=True):
-            if _is_product(end):
+            if self._products:
                 end.forward = partial(into.baddbmm_, batch2=end.weight.t()[None])
             else:
                 end.bias = nn.Parameter(into[0, 0], requires_grad=False)
@@ -72,12 +81,18 @@ class Hearing:
         self._handles = [self._hooks[0][0].register_forward_pre_hook(self._at_first)]
         return True
 
+    def _lay_out(self) -> None:
+        torch.add(self._base, self._told[1], out=self._sums)
+
     def _at_first(self, layer: nn.Module, args: Any) -> Any:
-        """Tell the first layer, and leave for the others what they are told: anew each time, for products change it."""
         del layer
-        first, others = self._told
-        torch.add(self._base, others, out=self._sums)
-        return args[0] + first.to(args[0]), *args[1:]
+        told = self._told[0]
+        if self._products and args[0].shape == told.shape and not torch.is_grad_enabled():
+            self._lay_out()
+        elif self._products:  # something else is read, in the middle of a step
+            self.forget()
+            self._able = False
+        return args[0] + told.to(args[0]), *args[1:]
 
     def forget(self) -> None:
         """Let biases and products be their own, and all hooks be on."""
@@ -89,6 +104,7 @@ class Hearing:
             self._own = []
             self._unhook()
             self._hook()
+            self._told = None
 
     def remove(self) -> None:
         """Take everything off the layers."""
@@ -103,17 +119,20 @@ class Hearing:
             handle.remove()
 
 
-def _module(end: End | None) -> Any:
-    """Return the module at an end as it is now; None if there is none."""
-    try:
-        return end and end[0].get_submodule(end[1])
-    except AttributeError:
-        return None
+def _path(end: End | None) -> list[Any]:
+    """Return a module and all on the path to its end, as they are now; none if there is no such path."""
+    path: list[Any] = [end[0]] if end else []
+    for name in end[1].split(".") if end else ():
+        path.append(getattr(path[-1], name, None))
+    return path if None not in path else []
 
 
-def _adds_last(end: Any, told: Tensor) -> bool:
-    """Whether nothing changes what a module's bias adds, and the bias can be what is told."""
-    plain = type(end) in _PLAIN and not end.training and not end._forward_hooks and "forward" not in vars(end)
+def _adds_last(path: list[Any], told: Tensor) -> bool:
+    """Whether nothing changes what the module at the end of a path adds, and that can be what is told."""
+    if not path or any(module._forward_hooks for module in path):
+        return False
+    end = path[-1]
+    plain = type(end) in _PLAIN and not end.training and "forward" not in vars(end)
     return plain and (end.weight.dtype, end.weight.device) == (told.dtype, told.device)
 
 
@@ -122,6 +141,11 @@ def _is_product(end: Any) -> bool:
     plain, device = type(end) is nn.Linear and type(end.weight) is nn.Parameter, end.weight.device.type
     cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     return plain and end.bias is None and not cast
+
+
+def _are_read_plainly(path: list[Any]) -> bool:
+    """Whether modules are read as their classes say: a compiler could not read what stands for products."""
+    return all(_READ_OTHERWISE.isdisjoint(vars(module)) for module in path)
 
 
 def silent_map(width: int, rank: int | None, device: Any) -> nn.Module:

@@ -187,8 +187,7 @@ class Vocabulary:
         if tokenizer is not None:
             ids |= set(tokenizer.all_special_ids)
             ids |= {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
-        self.special_ids = sorted(i for i in ids if 0 <= i < size)
-        self._specials = frozenset(self.special_ids)
+        self.special_ids = frozenset(i for i in ids if 0 <= i < size)
         self._tables: dict[torch.device, Tables] = {}
         self._special: dict[torch.device, Tensor] = {}
 
@@ -196,7 +195,7 @@ class Vocabulary:
         """Return the (V,) mask of special ids."""
         if device not in self._special:
             mask = torch.zeros(self.size, dtype=torch.bool)
-            mask[self.special_ids] = True
+            mask[list(self.special_ids)] = True
             self._special[device] = mask.to(device)
         return self._special[device]
 
@@ -221,7 +220,7 @@ class Vocabulary:
         anchor = [self._a_word()]
         begun, after = len(self._text(anchor)), len(self._text(anchor + anchor)) - len(self._text(anchor))
         texts = [text[begun : len(text) - after] for text in self._texts([*anchor, i, *anchor] for i in range(known))]
-        special, names = self._specials, tokenizer.convert_ids_to_tokens(list(range(known)))
+        special, names = self.special_ids, tokenizer.convert_ids_to_tokens(list(range(known)))
         pieces = [
             b"" if i in special else _piece_bytes(text, name)
             for i, (text, name) in enumerate(zip(texts, names, strict=True))
@@ -234,7 +233,7 @@ class Vocabulary:
         Raises:
             TokenizerError: If there is none.
         """
-        special = self._specials
+        special = self.special_ids
         for i, text in enumerate(self._alone):
             if i not in special and text.strip().isascii() and text.strip().isalpha():
                 return i
@@ -302,7 +301,7 @@ class Vocabulary:
     def count(self, ids: Sequence[int], unit: Unit) -> int:
         """Count what ids hold, in a unit, as a person would count it on the finished text."""
         if unit is Unit.TOKENS:
-            return sum(i not in self._specials for i in ids)
+            return sum(i not in self.special_ids for i in ids)
         return measure(decode(self.require_tokenizer(unit), ids), unit)
 
     def progress(self, ids: Tensor, written: Tensor, unit: Unit) -> Tensor:
@@ -338,7 +337,7 @@ class Vocabulary:
         if unit is Unit.TOKENS:
             least = min(begins)
             rows = [row[begin - least :] for row, begin in zip(ids[:, least:].tolist(), begins, strict=True)]
-            return [float(len(row) if self._specials.isdisjoint(row) else self.count(row, unit)) for row in rows]
+            return [float(len(row) if self.special_ids.isdisjoint(row) else self.count(row, unit)) for row in rows]
         ids = ids.cpu()
         written = torch.arange(ids.shape[1], device=ids.device) >= torch.tensor(begins, device=ids.device)[:, None]
         counts: list[float] = self.progress(ids, written, unit)[:, -1].tolist()

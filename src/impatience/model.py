@@ -1,7 +1,8 @@
 """A model and a method, joined by composition: ``attach`` and ``LengthControlled``.
 
-The wrapper reaches a Hugging Face model through hooks, biases and arguments only. ``forward`` steers once, over all
-steps; ``generate`` steers before each step, in ``prepare_inputs_for_generation``, which sees all ids written so far.
+The wrapper reaches a Hugging Face model through hooks, arguments, and the last bias or product of a layer only.
+``forward`` steers once, over all steps; ``generate`` steers before each step, in ``prepare_inputs_for_generation``,
+which sees all ids written so far.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How the signal reaches the decoder: progress counted on ids, turned into a signal, added by hooks.
 
 ``steer`` is called before a forward pass with all ids written so far. It counts progress, lets the method turn
-progress and target into a signal, and leaves that signal where the hooks on the decoder find it, or the biases that
-stand for hooks while one text is written. It is all plain tensors by then: caching, beams, checkpointing need no care.
+progress and target into a signal, and leaves that signal where the hooks on the decoder find it, or what stands for
+them while one text is written. It is all plain tensors by then: caching, beams, checkpointing need no care.
 ``point`` does the same for rows that are counted already, ``tell`` where all is worked out.
 """
 
@@ -52,10 +52,10 @@ class Course:
 
 @dataclass
 class Message:
-    """What hooks find: a signal (B, T, D), or what layers are told (B, 1, D), if not by biases; or progress, target."""
+    """What hooks find: a signal (B, T, D); or what layers are told, see ``Hearing.tell``; or progress and target."""
 
     signal: Tensor | None = None
-    layers: tuple[Tensor, ...] = ()
+    layers: tuple[Tensor, Tensor] | None = None
     place: tuple[Tensor, Tensor] | None = None
 
 
@@ -107,7 +107,8 @@ class Steering(nn.Module):
                 self.projections[str(index)] = silent_map(self.width, self.method.rank, model.device)
             hooks = [functools.partial(self._at_layer, number, str(index)) for number, index in enumerate(chosen)]
             ends = [self.family.end_before(layers, index, model.config) for index in chosen[1:]]
-            self.hearing = Hearing([layers[index] for index in chosen], hooks, ends)
+            reader = model, self.family.decoder
+            self.hearing = Hearing([layers[index] for index in chosen], hooks, ends, reader)
             yield self.hearing
         if self.conventions == "authors" and self.family.positions:
             positions = decoder.get_submodule(self.family.positions)
@@ -198,8 +199,8 @@ class Steering(nn.Module):
 
     def tell(self, first: Tensor, others: Tensor) -> None:
         """Tell layers at the next step what has been worked out for them, see ``Hearing.tell``."""
-        heard = self.hearing.tell(first, others)
-        self.message.signal, self.message.layers = None, () if heard else (first, *others)
+        self.hearing.tell(first, others)
+        self.message.signal, self.message.layers = None, (first, others)
 
     def point(self, progress: Tensor, target: Tensor, unit: Unit) -> None:
         """Leave the signal for one step of rows whose (B, 1) progress is counted already; waits for nothing."""
@@ -230,8 +231,9 @@ class Steering(nn.Module):
 
     def _at_layer(self, number: int, name: str, layer: nn.Module, args: Any) -> Any:
         del layer
-        if self.message.layers:
-            return args[0] + self.message.layers[number].to(args[0]), *args[1:]
+        if self.message.layers is not None:
+            first, others = self.message.layers
+            return args[0] + (others[number - 1] if number else first).to(args[0]), *args[1:]
         if self.message.signal is not None:
             return args[0] + mapped(self.projections[name], self.message.signal).to(args[0]), *args[1:]
         return None

@@ -105,7 +105,7 @@ class Readers:
 
     def __init__(self, feeds: Sequence[Feed]) -> None:
         self.feeds = feeds
-        self._special = set(feeds[0].vocabulary.special_ids)
+        self._special = feeds[0].vocabulary.special_ids
         self._ids = [[i for i in feed.ask.begun.ids if i not in self._special] for feed in feeds]
 
     def put(self, place: int, token: int) -> None:

@@ -69,7 +69,7 @@ class Encoder:
         self.chat = not encoder_decoder and tokenizer.chat_template is not None
         if self.chat and prefix:
             raise OptionError(f"prefix={prefix!r}: a chat model is told what to do by the template; leave it empty.")
-        self._special = frozenset(Vocabulary(len(tokenizer), (), tokenizer).special_ids)
+        self._special = Vocabulary(len(tokenizer), (), tokenizer).special_ids
 
     def __call__(self, example: Example) -> dict[str, Any]:
         """Encode an example.

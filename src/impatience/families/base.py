@@ -75,7 +75,8 @@ class Family:
         layers: Path from the decoder to the list of its layers, each taking hidden states first.
         scale: What the decoder multiplies ``inputs_embeds`` by after they are handed to it.
         positions: Path from the decoder to its absolute position embeddings, where it has them.
-        ends: For model types of which it is known, path from a layer to the module whose bias is the last it adds.
+        ends: For model types of which it is known, path from a layer to the module whose bias, or product if that has
+            none, is the last it adds; the module is given (B, T, …).
         limit: Name of the configuration's field with the most positions there can be; None if there is no limit.
         cross_attention: Where the decoder reads the source; None for decoder-only models.
     """
@@ -103,9 +104,9 @@ class Family:
         return list(self.decoder_of(model).get_submodule(self.layers).children())
 
     def end_before(self, layers: Sequence[nn.Module], index: int, config: Any) -> tuple[nn.Module, str] | None:
-        """Return the layer before one, and the path to its end; None if no path is known."""
+        """Return the layer before one, and the path to its end; None if there is no such layer or no path is known."""
         path = self.ends.get(config.model_type)
-        return (layers[index - 1], path) if path else None
+        return (layers[index - 1], path) if index and path else None
 
     @property
     def reader(self) -> CrossAttention:

@@ -21,7 +21,7 @@ def cut(pen: Pen, draft: Draft, unit: Unit, target: int) -> Draft:
     if draft.length <= target:
         return draft
     if unit is Unit.TOKENS:
-        special, counts = set(pen.vocabulary.special_ids), 0
+        special, counts = pen.vocabulary.special_ids, 0
         for place, i in enumerate(draft.ids):
             counts += i not in special
             if counts == target:
