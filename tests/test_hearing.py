@@ -213,6 +213,7 @@ def test_what_runs_in_another_type_than_its_weights_hears_too(kind: str, cast: A
     assert seen[-1] == [True] * 4
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # torch resets itself by it on a GPU
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "t5"])
 def test_a_step_that_is_compiled_is_compiled_as_a_whole_and_not_for_each_text(kind: str) -> None:
     model, graphs, made = speaking(kind), [], []
