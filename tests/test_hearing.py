@@ -238,6 +238,22 @@ def test_a_step_that_is_compiled_is_compiled_as_a_whole_and_not_for_each_text(ki
     assert made == [1, 2, 2, 2]  # the second for all lengths of a cache
 
 
+@pytest.mark.parametrize("method", ["pre", "glide"])
+def test_a_prompt_is_told_nothing_but_at_its_end(method: str) -> None:
+    model, widths = wake(attach(deep_model("llama"), method)), []
+    embedding = model.steering.method.embedding
+
+    def watched(progress: torch.Tensor, *given: Any) -> torch.Tensor:
+        widths.append(progress.shape[1])
+        return embedding(progress, *given)
+
+    with patch.object(type(model.steering.method), "embedding", lambda _, *given: watched(*given)):
+        write(model, rows=2)
+        write(model, rows=2, prompt_lengths=WIDTH - 2)
+    assert widths[0] == 1
+    assert 3 in widths
+
+
 def test_nothing_that_was_worked_out_is_kept() -> None:
     model = speaking("llama")
     write(model)

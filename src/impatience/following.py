@@ -34,6 +34,7 @@ class Following:
     def __init__(self, steering: Steering, course: Course, dtype: torch.dtype) -> None:
         self._steering, self._course, self._dtype = steering, course, dtype
         self._near = replace(course, target=course.target.cpu(), start=course.start.cpu())
+        self._silent = int(self._near.start.min()) - 1  # columns of the prompt, which are told nothing
         self._starts: list[int] = []
         self._targets: list[float] = []
         self._ahead: Ahead | None = None
@@ -49,7 +50,8 @@ class Following:
         if self._late and columns == ids.shape[1]:
             self._steering.stop()
         elif columns > 1 or ids.shape[0] > self._few:
-            self._steering.steer(self._course, ids, columns, noisy=False)
+            told = max(1, min(columns, ids.shape[1] - self._silent))
+            self._steering.steer(self._course, ids, told, noisy=False)
             self._read = 0
         elif self._layered:
             self._step(ids)

@@ -226,7 +226,7 @@ class Steering(nn.Module):
         ids = args[0] if args else kwargs.get("input_ids")
         embeds = kwargs.get("inputs_embeds")
         embeds = decoder.get_input_embeddings()(ids) if embeds is None else embeds
-        kwargs = {**kwargs, "inputs_embeds": embeds + (self.message.signal / scale).to(embeds)}
+        kwargs = {**kwargs, "inputs_embeds": _onto(embeds, self.message.signal / scale)}
         return ((None, *args[1:]), kwargs) if args else (args, {**kwargs, "input_ids": None})
 
     def _at_layer(self, number: int, name: str, layer: nn.Module, args: Any) -> Any:
@@ -235,7 +235,7 @@ class Steering(nn.Module):
             first, others = self.message.layers
             return args[0] + (others[number - 1] if number else first).to(args[0]), *args[1:]
         if self.message.signal is not None:
-            return args[0] + mapped(self.projections[name], self.message.signal).to(args[0]), *args[1:]
+            return _onto(args[0], mapped(self.projections[name], self.message.signal)), *args[1:]
         return None
 
     def _at_attention(self, config: Any, attention: nn.Module, args: Any, kwargs: Any) -> Any:
@@ -247,6 +247,13 @@ class Steering(nn.Module):
             place = (count.to(scores.device) for count in self.message.place)
             bias = self.amplitude * self.method.bias(scores.float(), readable, *place)
         return args, {**kwargs, reader.mask: reader.add(bias.to(scores), kwargs.get(reader.mask))}
+
+
+def _onto(hidden: Tensor, told: Tensor) -> Tensor:
+    """Add what the last steps are told to (B, T, D) states."""
+    told = told.to(hidden)
+    silent = hidden.shape[1] - told.shape[1]
+    return torch.cat([hidden[:, :silent], hidden[:, silent:] + told], 1) if silent > 0 else hidden + told
 
 
 def _refuse_what_cannot_work(model: Any, family: Family, method: Method, conventions: str) -> None:
