@@ -128,6 +128,14 @@ def _someone_elses_hook_on_the_way() -> None:
     write(model)
 
 
+def _someone_elses_forward_on_the_way() -> None:
+    model = speaking("llama")
+    mlp = model.base_model.model.layers[1].mlp
+    own = mlp.forward
+    mlp.forward = lambda states: 2 * own(states)
+    write(model)
+
+
 def _an_adapter_there() -> None:
     model = get_peft_model(deep_model("llama"), LoraConfig(target_modules=["down_proj"])).eval()
     write(wake(attach(model, "glide")))
@@ -150,11 +158,12 @@ def _another_type() -> None:
         _no_such_module,
         _someone_elses_hook,
         _someone_elses_hook_on_the_way,
+        _someone_elses_forward_on_the_way,
         _an_adapter_there,
         _another_type,
     ],
 )
-def test_where_a_bias_might_be_changed_on_its_way_hooks_tell(case: Any, seen: list[list[bool]]) -> None:
+def test_where_what_is_told_might_be_changed_on_its_way_hooks_tell(case: Any, seen: list[list[bool]]) -> None:
     case()
     assert seen == [[True] * 4] * (TARGET - 1)
 
@@ -169,15 +178,20 @@ def test_steps_of_one_and_of_several_columns_follow_each_other(seen: list[list[b
 
 
 @pytest.mark.parametrize("kind", ["llama", "bart"])
-@pytest.mark.parametrize(("rows", "columns", "grad"), [(1, 1, False), (1, 3, False), (2, 1, False), (1, 1, True)])
-def test_anything_may_be_read_in_the_middle_of_a_step(kind: str, rows: int, columns: int, grad: bool) -> None:
+@pytest.mark.parametrize(
+    ("rows", "columns", "grad", "cast"),
+    [(1, 1, False, False), (1, 3, False, False), (2, 1, False, False), (1, 1, True, False), (1, 1, False, True)],
+)
+def test_anything_may_be_read_in_the_middle_of_a_step(
+    kind: str, rows: int, columns: int, grad: bool, cast: bool
+) -> None:
     model, twice = speaking(kind), []
     expected = write(model)
     reader, step = model.family.decoder_of(model.base_model), count()
 
     def look(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         if next(step) == 3:
-            with torch.set_grad_enabled(grad):
+            with torch.set_grad_enabled(grad), torch.autocast(toys.DEVICE, torch.bfloat16, enabled=cast):
                 some = ids[:, -columns:].expand(rows, -1)
                 twice.extend(reader(some, use_cache=False).last_hidden_state for _ in range(2))
         return scores
@@ -252,6 +266,14 @@ def test_a_prompt_is_told_nothing_but_at_its_end(method: str) -> None:
         write(model, rows=2, prompt_lengths=WIDTH - 2)
     assert widths[0] == 1
     assert 3 in widths
+
+
+def test_where_less_is_read_than_was_told_the_last_of_it_is_heard() -> None:
+    model = speaking("llama")
+    decoder, widths = model.base_model.model, []
+    decoder.layers[-1].register_forward_hook(lambda *given: widths.append(given[2].shape[1]))
+    write(model, prompt_lengths=WIDTH - 2, guidance_scale=1.5)
+    assert widths == [WIDTH] + [1] * (2 * TARGET - 1)
 
 
 def test_nothing_that_was_worked_out_is_kept() -> None:

@@ -352,7 +352,7 @@ class _Queue:
         if self.manner.steered and any(text.begun for text in texts):
             target = torch.tensor([max(1, text.target) for text in texts], device=ids.device)
             course = Course(target, self.manner.unit, torch.tensor(starts, device=ids.device))
-            self.model.steering.steer(course, ids, ids.shape[1], noisy=False)
+            self.model.steering.steer(course, ids, 1 + ids.shape[1] - min(starts), noisy=False)
 
 
 def _up(count: int, step: int) -> int:

@@ -34,7 +34,7 @@ class Following:
     def __init__(self, steering: Steering, course: Course, dtype: torch.dtype) -> None:
         self._steering, self._course, self._dtype = steering, course, dtype
         self._near = replace(course, target=course.target.cpu(), start=course.start.cpu())
-        self._silent = int(self._near.start.min()) - 1  # columns of the prompt, which are told nothing
+        self._silent = int(self._near.start.min()) - 1  # columns of every prompt, which are told nothing
         self._starts: list[int] = []
         self._targets: list[float] = []
         self._ahead: Ahead | None = None

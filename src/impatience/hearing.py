@@ -2,9 +2,13 @@
 
 A hook on every layer is a call and an addition more, some per cent of a step in which processors wait for Python. While
 one text is written, what a layer is told is one vector, and the layer before it ends by adding a bias, or by a product
-that has none. For that time the vector is a part of the bias, or the product is added to it in place, and only the
-first layer has a hook: products use up what they are added to, so this hook lays it out anew whenever a step is read.
-Until the text is written, weights may not be replaced, and outputs of layers hold what the next layer is told.
+that has none. For that time only the first layer has a hook. If all ends are products, and the model is neither
+compiled nor changed, each is added in place to what the next layer is told; that uses it up, so the first layer's hook
+lays it out anew whenever a step is read. Else what is told is made a part of biases. Where neither can be, and once
+anything but a step is read in the middle of a text, all hooks are on.
+
+Until the text is written, weights may not be replaced, and outputs of layers (``output_hidden_states``) may hold what
+the next layer is told. Once transformers has been asked for them, its own hooks on layers keep all hooks on.
 """
 
 from __future__ import annotations
@@ -21,8 +25,8 @@ _PLAIN = (nn.Linear, nn.LayerNorm, Conv1D)
 """What adds its bias last, and nothing behind it; subclasses may do otherwise."""
 _READ_OTHERWISE = frozenset({"forward", "_compiled_call", "_compiled_call_impl"})
 """Attributes of a module that was compiled, or whose ``forward`` was replaced."""
-End = tuple[nn.Module, str]
-"""A module, and the path to one in it: to that in a layer whose bias or product is the last that the layer adds."""
+Path = tuple[nn.Module, str]
+"""A module, and the path to one in it."""
 
 
 class Hearing:
@@ -31,7 +35,8 @@ class Hearing:
     Args:
         layers: Where something is heard, in the order in which they are read.
         hooks: What hooks do there.
-        ends: For each layer but the first, the end of the one before it; None where none is known.
+        ends: For each layer but the first, the one before it, and the path to the module whose bias or product is the
+            last that it adds; None where none is known.
         reader: The model, and the path to its decoder.
     """
 
@@ -39,8 +44,8 @@ class Hearing:
         self,
         layers: Sequence[nn.Module] = (),
         hooks: Sequence[Callable[..., Any]] = (),
-        ends: Sequence[End | None] = (),
-        reader: End | None = None,
+        ends: Sequence[Path | None] = (),
+        reader: Path | None = None,
     ) -> None:
         self._hooks, self._ends, self._reader = list(zip(layers, hooks, strict=True)), ends, reader
         self._able: bool | None = None  # not known
@@ -63,14 +68,14 @@ class Hearing:
 
     def _begin(self, told: Tensor) -> bool:
         """Put one hook in the place of all, if that can be done."""
-        paths = [_path(end) for end in self._ends]
+        paths = [_modules(end) for end in self._ends]
         if not paths or not all(_adds_last(path, told) for path in paths):
             return False
         ends = [path[-1] for path in paths]
         none = torch.zeros_like(told[0, 0, 0])
         self._base = torch.stack([none if end.bias is None else end.bias.detach() for end in ends])[:, None, None]
         self._sums = torch.empty_like(self._base)
-        self._products = all(map(_is_product, ends)) and all(map(_are_read_plainly, [_path(self._reader), *paths]))
+        self._products = all(map(_is_product, ends)) and all(map(_are_read_plainly, [_modules(self._reader), *paths]))
         self._own = [(end, end.bias) for end in ends]
         for end, into in zip(ends, self._sums, strict=True):
             if self._products:
@@ -87,11 +92,11 @@ class Hearing:
     def _at_first(self, layer: nn.Module, args: Any) -> Any:
         del layer
         told = self._told[0]
-        if self._products and args[0].shape == told.shape and not torch.is_grad_enabled():
-            self._lay_out()
-        elif self._products:  # something else is read, in the middle of a step
+        if self._products and (args[0].shape != told.shape or torch.is_grad_enabled() or _is_cast(told)):
             self.forget()
             self._able = False
+        elif self._products:
+            self._lay_out()
         return args[0] + told.to(args[0]), *args[1:]
 
     def forget(self) -> None:
@@ -119,28 +124,33 @@ class Hearing:
             handle.remove()
 
 
-def _path(end: End | None) -> list[Any]:
-    """Return a module and all on the path to its end, as they are now; none if there is no such path."""
-    path: list[Any] = [end[0]] if end else []
-    for name in end[1].split(".") if end else ():
-        path.append(getattr(path[-1], name, None))
-    return path if None not in path else []
+def _modules(path: Path | None) -> list[Any]:
+    """Return all modules on a path, as they are now; none if there is no such path."""
+    found: list[Any] = [path[0]] if path else []
+    for name in path[1].split(".") if path else ():
+        found.append(getattr(found[-1], name, None))
+    return found if None not in found else []
 
 
 def _adds_last(path: list[Any], told: Tensor) -> bool:
     """Whether nothing changes what the module at the end of a path adds, and that can be what is told."""
-    if not path or any(module._forward_hooks for module in path):
+    if not path or any(module._forward_hooks or "forward" in vars(module) for module in path):
         return False
     end = path[-1]
-    plain = type(end) in _PLAIN and not end.training and "forward" not in vars(end)
+    plain = type(end) in _PLAIN and not end.training
     return plain and (end.weight.dtype, end.weight.device) == (told.dtype, told.device)
 
 
 def _is_product(end: Any) -> bool:
     """Whether a module is a product of plain tensors, in the type that they have, and nothing else."""
-    plain, device = type(end) is nn.Linear and type(end.weight) is nn.Parameter, end.weight.device.type
-    cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-    return plain and end.bias is None and not cast
+    plain = type(end) is nn.Linear and type(end.weight) is nn.Parameter
+    return plain and end.bias is None and not _is_cast(end.weight)
+
+
+def _is_cast(tensor: Tensor) -> bool:
+    """Whether products are made in another type than that of their tensors."""
+    device = tensor.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def _are_read_plainly(path: list[Any]) -> bool:

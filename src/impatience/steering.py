@@ -250,10 +250,10 @@ class Steering(nn.Module):
 
 
 def _onto(hidden: Tensor, told: Tensor) -> Tensor:
-    """Add what the last steps are told to (B, T, D) states."""
-    told = told.to(hidden)
+    """Add what is told to the last of (B, T, D) states, or, if there are fewer of these, the last of what is told."""
+    told = told[:, -hidden.shape[1] :].to(hidden)
     silent = hidden.shape[1] - told.shape[1]
-    return torch.cat([hidden[:, :silent], hidden[:, silent:] + told], 1) if silent > 0 else hidden + told
+    return torch.cat([hidden[:, :silent], hidden[:, silent:] + told], 1) if silent else hidden + told
 
 
 def _refuse_what_cannot_work(model: Any, family: Family, method: Method, conventions: str) -> None:
