@@ -262,10 +262,10 @@ def test_a_prompt_is_told_nothing_but_at_its_end(method: str) -> None:
         return embedding(progress, *given)
 
     with patch.object(type(model.steering.method), "embedding", lambda _, *given: watched(*given)):
-        write(model, rows=2)
-        write(model, rows=2, prompt_lengths=WIDTH - 2)
-    assert widths[0] == 1
-    assert 3 in widths
+        for prompt, told in ((WIDTH, 1), (WIDTH - 2, 3)):  # from its last token on
+            widths.clear()
+            write(model, rows=2, prompt_lengths=prompt)
+            assert widths[0] == told
 
 
 def test_where_less_is_read_than_was_told_the_last_of_it_is_heard() -> None:

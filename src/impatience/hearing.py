@@ -25,7 +25,7 @@ _PLAIN = (nn.Linear, nn.LayerNorm, Conv1D)
 """What adds its bias last, and nothing behind it; subclasses may do otherwise."""
 _READ_OTHERWISE = frozenset({"forward", "_compiled_call", "_compiled_call_impl"})
 """Attributes of a module that was compiled, or whose ``forward`` was replaced."""
-Path = tuple[nn.Module, str]
+ModulePath = tuple[nn.Module, str]
 """A module, and the path to one in it."""
 
 
@@ -44,8 +44,8 @@ class Hearing:
         self,
         layers: Sequence[nn.Module] = (),
         hooks: Sequence[Callable[..., Any]] = (),
-        ends: Sequence[Path | None] = (),
-        reader: Path | None = None,
+        ends: Sequence[ModulePath | None] = (),
+        reader: ModulePath | None = None,
     ) -> None:
         self._hooks, self._ends, self._reader = list(zip(layers, hooks, strict=True)), ends, reader
         self._able: bool | None = None  # not known
@@ -124,7 +124,7 @@ class Hearing:
             handle.remove()
 
 
-def _modules(path: Path | None) -> list[Any]:
+def _modules(path: ModulePath | None) -> list[Any]:
     """Return all modules on a path, as they are now; none if there is no such path."""
     found: list[Any] = [path[0]] if path else []
     for name in path[1].split(".") if path else ():
