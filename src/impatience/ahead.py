@@ -7,7 +7,7 @@ well: then they are read once for all of these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import sub
 
@@ -20,10 +20,6 @@ SIGNALS = 128
 """How many are mapped at once at most, those of all rows together."""
 
 
-Step = tuple[Tensor, Tensor]
-"""What layers are told at one step: the first (B, 1, D), the others (L - 1, B, 1, D)."""
-
-
 @dataclass(frozen=True)
 class Ahead:
     """What L layers are told at the next S counts of each row.
@@ -31,12 +27,12 @@ class Ahead:
     Attributes:
         first: (B,) the first of these counts; the others follow one by one.
         told: (L, B, S, 1, D) what the layers are told.
-        steps: The S steps of rows that go on together.
+        steps: For rows that go on together, (L, B, 1, D) at each of the S counts.
     """
 
     first: list[float]
     told: Tensor
-    steps: list[Step]
+    steps: Sequence[Tensor]
 
     @classmethod
     def of(cls, first: list[float], signal: Tensor, maps: Iterable[nn.Module], dtype: torch.dtype) -> Ahead:
@@ -49,18 +45,15 @@ class Ahead:
             dtype: Of what they are told.
         """
         told = torch.stack([mapped(layer, signal) for layer in maps])[..., None, :].to(dtype)
-        return cls(first, told, list(zip(told[0].unbind(1), told[1:].unbind(2), strict=True)))
+        return cls(first, told, told.unbind(2))
 
-    def at(self, counts: list[float]) -> Step | None:
-        """Return what the layers are told at (B,) counts, or None where that is not known."""
+    def at(self, counts: list[float]) -> Tensor | None:
+        """Return (L, B, 1, D) what the layers are told at (B,) counts, or None where that is not known."""
         places = [*map(int, map(sub, counts, self.first))]
         least, most = min(places), max(places)
         if least < 0 or most >= len(self.steps):
             return None
-        if least == most:
-            return self.steps[least]
-        told = self.told[:, range(len(places)), places]
-        return told[0], told[1:]
+        return self.steps[least] if least == most else self.told[:, range(len(places)), places]
 
 
 def coming(first: list[float], targets: list[float], device: torch.device) -> tuple[Tensor, Tensor]:

@@ -70,7 +70,7 @@ class Following:
         if known is None:
             self._ahead = self._from(counts)
             known = self._ahead.steps[0]
-        self._steering.tell(*known)
+        self._steering.tell(known)
 
     def _count(self, ids: Tensor) -> None:
         """Count what is written; of one text in tokens only the last, if all before it have been counted."""

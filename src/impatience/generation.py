@@ -132,7 +132,7 @@ class Call:
     def prepare(self, defaults: Any, kwargs: dict[str, Any], *, report: bool) -> dict[str, Any]:
         """Return the arguments for ``generate``: the caller's, a budget of steps, and the landing's processors."""
         own = kwargs.pop("generation_config", None)
-        config = copy.deepcopy(own or defaults)
+        config = copy.copy(own or defaults)
         limits = (own.max_new_tokens, own.max_length) if own is not None else ()
         bounded = bool({"max_new_tokens", "max_length"} & kwargs.keys()) or any(limits)
         processors = LogitsProcessorList(kwargs.pop("logits_processor", None) or [])

@@ -4,8 +4,9 @@ A hook on every layer is a call and an addition more, some per cent of a step in
 one text is written, what a layer is told is one vector, and the layer before it ends by adding a bias, or by a product
 that has none. For that time only the first layer has a hook. If all ends are products, and the model is neither
 compiled nor changed, each is added in place to what the next layer is told; that uses it up, so the first layer's hook
-lays it out anew whenever a step is read. Else what is told is made a part of biases. Where neither can be, and once
-anything but a step is read in the middle of a text, all hooks are on.
+lays it out anew whenever a step is read, in the one operation that also adds what the first layer is told. Else what is
+told is made a part of biases. Where neither can be, and once anything but a step is read in the middle of a text, all
+hooks are on.
 
 Until the text is written, weights may not be replaced, and outputs of layers (``output_hidden_states``) may hold what
 the next layer is told. Once transformers has been asked for them, its own hooks on layers keep all hooks on.
@@ -55,16 +56,16 @@ class Hearing:
         self._handles: list[Any] = []
         self._hook()
 
-    def tell(self, first: Tensor, others: Tensor) -> None:
-        """Tell the first layer (B, 1, D) and the others (L - 1, B, 1, D), if that can be done without their hooks."""
-        if others.shape[1] > 1:
+    def tell(self, told: Tensor) -> None:
+        """Tell the layers (L, B, 1, D), if that can be done without their hooks."""
+        if told.shape[1] > 1:
             self.forget()
         elif self._able is None:
-            self._able = self._begin(others)
+            self._able = self._begin(told)
         if self._able:
-            self._told = first, others
+            self._told = told
             if not self._products:
-                self._lay_out()
+                torch.add(self._base, told, out=self._sums)
 
     def _begin(self, told: Tensor) -> bool:
         """Put one hook in the place of all, if that can be done."""
@@ -72,32 +73,37 @@ class Hearing:
         if not paths or not all(_adds_last(path, told) for path in paths):
             return False
         ends = [path[-1] for path in paths]
-        none = torch.zeros_like(told[0, 0, 0])
-        self._base = torch.stack([none if end.bias is None else end.bias.detach() for end in ends])[:, None, None]
-        self._sums = torch.empty_like(self._base)
         self._products = all(map(_is_product, ends)) and all(map(_are_read_plainly, [_modules(self._reader), *paths]))
         self._own = [(end, end.bias) for end in ends]
-        for end, into in zip(ends, self._sums, strict=True):
-            if self._products:
+        self._sums = told.new_empty(told.shape)
+        self._first, *others = self._sums.unbind()
+        if self._products:
+            self._is_first = torch.zeros_like(told[..., :1])
+            self._is_first[0] = 1
+            for end, into in zip(ends, others, strict=True):
                 end.forward = partial(into.baddbmm_, batch2=end.weight.t()[None])
-            else:
+        else:
+            self._base = torch.zeros_like(self._sums)
+            for end, into, base in zip(ends, others, self._base[1:], strict=True):
+                base += 0 if end.bias is None else end.bias.detach()
                 end.bias = nn.Parameter(into[0, 0], requires_grad=False)
         self._unhook()
         self._handles = [self._hooks[0][0].register_forward_pre_hook(self._at_first)]
         return True
 
-    def _lay_out(self) -> None:
-        torch.add(self._base, self._told[1], out=self._sums)
-
     def _at_first(self, layer: nn.Module, args: Any) -> Any:
         del layer
-        told = self._told[0]
-        if self._products and (args[0].shape != told.shape or torch.is_grad_enabled() or _is_cast(told)):
+        hidden, first = args[0], self._first
+        if not self._products:
+            hidden = hidden + first.to(hidden)
+        elif _is_step(hidden, first):
+            torch.addcmul(self._told, self._is_first, hidden, out=self._sums)
+            hidden = first
+        else:
+            hidden = hidden + self._told[0].to(hidden)
             self.forget()
             self._able = False
-        elif self._products:
-            self._lay_out()
-        return args[0] + told.to(args[0]), *args[1:]
+        return hidden, *args[1:]
 
     def forget(self) -> None:
         """Let biases and products be their own, and all hooks be on."""
@@ -145,6 +151,12 @@ def _is_product(end: Any) -> bool:
     """Whether a module is a product of plain tensors, in the type that they have, and nothing else."""
     plain = type(end) is nn.Linear and type(end.weight) is nn.Parameter
     return plain and end.bias is None and not _is_cast(end.weight)
+
+
+def _is_step(hidden: Tensor, first: Tensor) -> bool:
+    """Whether one token is read, as plainly as products are made that add themselves in place."""
+    alike = hidden.shape == first.shape and hidden.dtype is first.dtype
+    return alike and not torch.is_grad_enabled() and not _is_cast(hidden)
 
 
 def _is_cast(tensor: Tensor) -> bool:

@@ -52,10 +52,10 @@ class Course:
 
 @dataclass
 class Message:
-    """What hooks find: a signal (B, T, D); or what layers are told, see ``Hearing.tell``; or progress and target."""
+    """What hooks find: a signal (B, T, D); or (L, B, 1, D) what layers are told; or progress and target."""
 
     signal: Tensor | None = None
-    layers: tuple[Tensor, Tensor] | None = None
+    layers: Tensor | None = None
     place: tuple[Tensor, Tensor] | None = None
 
 
@@ -197,10 +197,10 @@ class Steering(nn.Module):
         told = (column[-columns:] >= course.start[:, None] - 1)[..., None]
         self._leave(progress, target, told * self.amplitude)
 
-    def tell(self, first: Tensor, others: Tensor) -> None:
-        """Tell layers at the next step what has been worked out for them, see ``Hearing.tell``."""
-        self.hearing.tell(first, others)
-        self.message.signal, self.message.layers = None, (first, others)
+    def tell(self, told: Tensor) -> None:
+        """Tell layers at the next step (L, B, 1, D) what has been worked out for them."""
+        self.hearing.tell(told)
+        self.message.signal, self.message.layers = None, told
 
     def point(self, progress: Tensor, target: Tensor, unit: Unit) -> None:
         """Leave the signal for one step of rows whose (B, 1) progress is counted already; waits for nothing."""
@@ -232,8 +232,7 @@ class Steering(nn.Module):
     def _at_layer(self, number: int, name: str, layer: nn.Module, args: Any) -> Any:
         del layer
         if self.message.layers is not None:
-            first, others = self.message.layers
-            return args[0] + (others[number - 1] if number else first).to(args[0]), *args[1:]
+            return args[0] + self.message.layers[number].to(args[0]), *args[1:]
         if self.message.signal is not None:
             return _onto(args[0], mapped(self.projections[name], self.message.signal)), *args[1:]
         return None
