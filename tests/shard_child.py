@@ -1,4 +1,4 @@
-"""Runs train_child.py with the model sharded by FSDP over CPU processes.
+"""Trains with the model sharded by FSDP over CPU processes.
 
 Accelerate offers FSDP on accelerators only, though torch shards on CPUs as well: here processes on CPUs pass for ones
 on GPUs from the moment accelerate has set them up.
@@ -6,22 +6,20 @@ on GPUs from the moment accelerate has set them up.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-import train_child
-from impatience.garbage import collect_rarely
+import torch
+from accelerate import PartialState
+from accelerate.utils import DistributedType
+from torch.distributed.tensor import DTensor
+
+from impatience import training
+from impatience.trainer import LengthTrainer
 
 
-def main() -> None:
-    collect_rarely()
-    import torch
-    from accelerate import PartialState
-    from accelerate.utils import DistributedType
-    from torch.distributed.tensor import DTensor
-
-    from impatience import training
-    from impatience.trainer import LengthTrainer
-
+def sharded(do: Callable[..., None], *args: Any) -> None:
+    """Do what trains, with every weight shared among the processes."""
     make_arguments, train = training.training_arguments, LengthTrainer.train
 
     def training_arguments(*args: Any) -> Any:
@@ -38,8 +36,4 @@ def main() -> None:
 
     training.training_arguments = training_arguments
     LengthTrainer.train = train_sharded  # type: ignore[method-assign]
-    train_child.main()
-
-
-if __name__ == "__main__":
-    main()
+    do(*args)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
+import children
 import impatience
+import shard_child
+import train_child
 from impatience import Ask, LengthControlled
 from impatience import toy as toy_models
 from impatience.data import Example, load
@@ -48,22 +52,18 @@ def toy(**changes: Any) -> Recipe:
     return load_recipe(TOY, {**SHORT, **{name.replace("__", "."): str(value) for name, value in changes.items()}})
 
 
-TWO_PROCESSES = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+def child(folder: Path, do: Any, changes: dict[str, str], code: int = 0, **options: Any) -> str:
+    """Train in a process of its own, or in several, and return what was said."""
+    said = folder.with_name("said.txt")
+    said.unlink(missing_ok=True)
+    ended = children.run(do, TOY, folder, changes, said=said, **options)
+    text = said.read_text(encoding="utf-8")
+    assert ended == code, text[-2000:]
+    return text
 
 
-def child(
-    *arguments: str, code: int = 0, launcher: tuple[str, ...] = (), file: str = "train_child.py", **settings: str
-) -> str:
-    """Run a file of tests/ in a process of its own and return what it said."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **settings}
-    command = [sys.executable, *launcher, str(ROOT / "tests" / file), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == code, done.stderr[-2000:]
-    return done.stderr
-
-
-def settings(changes: dict[str, str]) -> list[str]:
-    return [word for name, value in changes.items() for word in ("--set", f"{name}={value}")]
+resumed = partial(train_child.train, resume=True)
+in_processes = pytest.mark.xdist_group("processes")  # copies of one that has imported what they need
 
 
 # It learns
@@ -111,17 +111,20 @@ def test_the_run_folder_tells_everything(learned: Path) -> None:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = tmp_path_factory.mktemp("calm") / "run"
-    child(str(TOY), str(folder), *settings(SHORT))
+    child(folder, train_child.train, SHORT)
     return (folder / "model" / "model.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("death", [["--die-at-step", str(random.Random(11).randrange(9, 24))], ["--die-writing", "16"]])
-def test_killed_and_resumed_it_ends_with_the_same_weights(death: list[str], undisturbed: bytes, tmp_path: Path) -> None:
+@in_processes
+@pytest.mark.parametrize("death", [{"step": random.Random(11).randrange(9, 24)}, {"writing": 16}])
+def test_killed_and_resumed_it_ends_with_the_same_weights(
+    death: dict[str, int], undisturbed: bytes, tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
-    child(str(TOY), str(folder), *settings(SHORT), *death, code=-signal.SIGKILL)
+    child(folder, partial(train_child.train_and_die, **death), SHORT, code=-signal.SIGKILL)
     assert not (folder / "model").exists()
-    said = child(str(TOY), str(folder), *settings(SHORT), "--resume")
-    if "--die-writing" in death:
+    said = child(folder, resumed, SHORT)
+    if "writing" in death:
         assert "checkpoint-16 was not finished" in said
         assert "Going on from checkpoint-8" in said
     assert "Going on from checkpoint-" in said
@@ -131,10 +134,11 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(death: list[str], undi
     assert sorted(steps) == steps
 
 
+@in_processes
 def test_killed_before_the_first_checkpoint_it_starts_again(undisturbed: bytes, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    child(str(TOY), str(folder), *settings(SHORT), "--die-at-step", "3", code=-signal.SIGKILL)
-    said = child(str(TOY), str(folder), *settings(SHORT), "--resume")
+    child(folder, partial(train_child.train_and_die, step=3), SHORT, code=-signal.SIGKILL)
+    said = child(folder, resumed, SHORT)
     assert "no whole checkpoint" in said
     assert (folder / "model" / "model.safetensors").read_bytes() == undisturbed
 
@@ -159,24 +163,29 @@ def assert_same_course(one: Path, other: Path) -> None:
         torch.testing.assert_close(others[name], weight, atol=1e-4, rtol=1e-3)
 
 
+@in_processes
 def test_two_processes_lose_as_one_does(alone: Path, tmp_path: Path) -> None:
-    child(str(TOY), str(tmp_path / "two"), *settings(HALF), launcher=TWO_PROCESSES)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    changes = [f"{name}={value}" for name, value in HALF.items()]
+    command = [*torchrun, train_child.__file__, TOY, tmp_path / "two", *changes]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-2000:]
     assert_same_course(alone, tmp_path / "two")
 
 
+@in_processes
 @pytest.mark.parametrize("states", ["FULL_STATE_DICT", "SHARDED_STATE_DICT"])
 def test_a_sharded_model_trains_as_a_whole_one_also_when_killed(states: str, alone: Path, tmp_path: Path) -> None:
-    def sharded(*arguments: str, code: int = 0) -> str:
+    def sharded(do: Any, code: int = 0) -> str:
         fsdp = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_STATE_DICT_TYPE": states}
-        run = (str(TOY), str(tmp_path / "run"), *settings(HALF), *arguments)
-        return child(*run, code=code, launcher=TWO_PROCESSES, file="shard_child.py", **fsdp)
+        return child(tmp_path / "run", partial(shard_child.sharded, do), HALF, code=code, ranks=2, **fsdp)
 
-    sharded("--die-at-step", "9", code=1)
-    assert "Going on from checkpoint-8" in sharded("--resume")
+    sharded(partial(train_child.train_and_die, step=9), code=-signal.SIGKILL)
+    assert "Going on from checkpoint-8" in sharded(resumed)
     assert_same_course(alone, tmp_path / "run")
     (tmp_path / "run" / "README.md").unlink()  # as if killed after the last checkpoint, before the card was written
     shutil.rmtree(tmp_path / "run" / "model")
-    sharded("--resume")
+    sharded(resumed)
     assert_same_course(alone, tmp_path / "run")
 
 

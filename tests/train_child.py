@@ -1,52 +1,43 @@
-"""Runs a recipe in a process of its own that may be told to kill itself, as if by SIGKILL from outside.
-
-train_child.py RECIPE FOLDER [--resume] [--die-at-step N] [--die-writing N] [--set key=value …]
-"""
+"""Runs a recipe in a process of its own: train_child.py RECIPE FOLDER [key=value …]."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
-from impatience.garbage import collect_rarely
+import torch
+
+from impatience import training
+from impatience.recipes import load_recipe
+from impatience.trainer import LengthTrainer
 
 
-def main() -> None:
-    collect_rarely()
-    import torch
-
-    from impatience import training
-    from impatience.recipes import load_recipe
-    from impatience.trainer import LengthTrainer
-
-    parser = argparse.ArgumentParser()
-    parser.add_argument("recipe")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--die-at-step", type=int, default=-1)
-    parser.add_argument("--die-writing", type=int, default=-1)
-    parser.add_argument("--set", action="append", default=[])
-    wanted = parser.parse_args()
+def train(recipe: Path, folder: Path, changes: dict[str, str], **options: Any) -> None:
+    """Train with one thread."""
     torch.set_num_threads(1)
+    training.train(load_recipe(recipe, changes), folder, **options)
+
+
+def train_and_die(*args: Any, step: int = -1, writing: int = -1) -> None:
+    """Train, and be killed at the beginning of a step, or in the middle of writing a checkpoint."""
 
     class Mortal(LengthTrainer):
         def training_step(self, *args: Any, **kwargs: Any) -> Any:
-            if self.state.global_step == wanted.die_at_step:
+            if self.state.global_step == step:
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().training_step(*args, **kwargs)
 
         def _save_rng_state(self, output_dir: str) -> None:
-            if self.state.global_step == wanted.die_writing:
+            if self.state.global_step == writing:
                 os.kill(os.getpid(), signal.SIGKILL)
             super()._save_rng_state(output_dir)
 
     training.LengthTrainer = Mortal  # type: ignore[misc]
-    recipe = load_recipe(wanted.recipe, dict(change.split("=", 1) for change in wanted.set))
-    training.train(recipe, wanted.folder, resume=wanted.resume)
+    train(*args)
 
 
 if __name__ == "__main__":
-    main()
+    train(Path(sys.argv[1]), Path(sys.argv[2]), dict(change.split("=", 1) for change in sys.argv[3:]))
