@@ -10,14 +10,17 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
 import pytest
 import torch
 from rich.console import Console
+from typer.testing import CliRunner
 
-from impatience import bench, bench_shapes, provenance
+import toys
+from impatience import bench, bench_shapes, cli, provenance
 from impatience.bench_shapes import Trial
 from impatience.errors import OptionError
 from impatience.methods import METHODS, AttentionMethod
@@ -235,3 +238,21 @@ def test_both_ways_of_training_learn_alike_and_are_reported() -> None:
     assert report.plain.loss == pytest.approx(report.ours.loss, rel=0.05)
     assert report.to_dict()["ratio"] > 0
     assert render(report).row_count == 3
+
+
+def test_training_is_timed_on_the_rows_of_several_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = toys.byte_level_tokenizer()
+    tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    monkeypatch.setattr("impatience.bench_training.resolve", lambda name: tmp_path / "tokenizer")
+    monkeypatch.setitem(bench_shapes.SHAPES, "wordy", (len(tokenizer), 16, 16, 1, 2, 1))
+    words = ["bench", "training", "--shape", "wordy", "--batch", "2", "--steps", "2", "--limit", "6"]
+    for name in ("one", "other"):
+        lines = (json.dumps({"source": f"{name} {n}", "target": f"elm {n}"}) + "\n" for n in range(9))
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+        words += ["--data", str(tmp_path / f"{name}.jsonl")]
+    done = CliRunner().invoke(cli.app, [*words, "--out", str(tmp_path / "report.json")])
+    assert done.exit_code == 0, done.output
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert report["rows"] == 2 * 6 - 4 * 2, "all but the rows that are held out"
+    assert [Path(name).stem for name in report["data"]] == ["one", "other"]

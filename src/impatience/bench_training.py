@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, median
@@ -81,13 +82,13 @@ def made_up_rows(count: int, vocabulary: int, seed: int) -> list[Row]:
     return rows
 
 
-def real_rows(spec: str, data_dir: Path | None, limit: int) -> list[Row]:
-    """Return rows of a data set, as the default model's tokenizer and chat template encode them."""
+def real_rows(specs: Sequence[str], data_dir: Path | None, limit: int) -> list[Row]:
+    """Return rows of data sets, each up to a limit, as the default model's tokenizer and chat template encode them."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(resolve("smollm2-135m-instruct"))
     encoder = Encoder(tokenizer, encoder_decoder=False, template="chat", max_source_tokens=1024)
-    return [encoder(example) for example in load(spec, "train", data_dir=data_dir, limit=limit)]
+    return [encoder(example) for spec in specs for example in load(spec, "train", data_dir=data_dir, limit=limit)]
 
 
 def training(
@@ -96,7 +97,7 @@ def training(
     """Time both ways of training.
 
     Args:
-        rows: Encoded rows of a decoder-only model; None makes some up.
+        rows: Encoded rows of a decoder-only model, some of which are held out; None makes some up.
         shape: A name in ``impatience.bench_shapes.SHAPES``.
         batch: Rows of a step.
         steps: Steps of each side.
@@ -104,7 +105,8 @@ def training(
     """
     rows = rows or made_up_rows(1500, SHAPES[shape][0], seed)
     peak = measured_peak()
-    held_out, rows = rows[: 4 * batch], rows[4 * batch :]
+    shuffled = random.Random(seed).sample(rows, len(rows))
+    held_out, rows = shuffled[: 4 * batch], shuffled[4 * batch :]
     sides = []
     for way in (_plain, _ours):
         model = _model(shape, seed)

@@ -98,9 +98,12 @@ def batching(
 @app.command()
 def training(
     shape: Annotated[str, typer.Option(help="'tiny', or 'smollm2': a 135M Llama.")] = "smollm2",
-    data: Annotated[str | None, typer.Option(help="Real rows, e.g. elife:impact; made-up ones without it.")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="Real rows, e.g. elife:impact; again for more sets. Without it some are made up."),
+    ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the data, unless IMPATIENCE_DATA is set.")] = None,
-    limit: Annotated[int, typer.Option(help="Rows of the data to use.")] = 1500,
+    limit: Annotated[int, typer.Option(help="Rows of each set to use.")] = 1500,
     batch: Annotated[int, typer.Option(help="Rows of a step.")] = 16,
     steps: Annotated[int, typer.Option(help="Steps of each side.")] = 120,
     seed: Annotated[int, typer.Option(help="Seed of weights and order.")] = 0,
@@ -111,7 +114,7 @@ def training(
 
     rows = bench_training.real_rows(data, data_dir, limit) if data else None
     report = bench_training.training(rows, shape=shape, batch=batch, steps=steps, seed=seed)
-    _show(bench_training.render(report), report.to_dict() | {"data": data or "made up"}, out)
+    _show(bench_training.render(report), report.to_dict() | {"data": data or ["made up"]}, out)
 
 
 @app.command()
