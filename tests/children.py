@@ -1,4 +1,4 @@
-"""Processes of their own that need not import anything: copies of one that has imported what training needs."""
+"""Processes of their own that import next to nothing: copies of one that has imported what training needs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from torch.distributed import TCPStore
 
-_FORKS = get_context("forkserver")
-_FORKS.set_forkserver_preload(["train_child", "shard_child"])
+_COPIES = get_context("forkserver")
+_COPIES.set_forkserver_preload(["impatience.training", "accelerate", "torch.distributed.tensor"])
 
 
 def run(do: Callable[..., None], *args: Any, said: Path, ranks: int = 1, **environment: str) -> int:
@@ -21,26 +21,27 @@ def run(do: Callable[..., None], *args: Any, said: Path, ranks: int = 1, **envir
     Args:
         do: What is done; a function of a module.
         args: What it is given.
-        said: What is written to standard error is put here.
+        said: A file, to which standard error is written.
         ranks: How many processes do it together, as those of ``torchrun``.
-        environment: What they have in theirs besides.
+        environment: What they have in theirs, besides that of the first process that was copied.
     """
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if ranks > 1 else None
-    processes = {}
-    for rank in range(ranks):
-        own = {**environment, **(_rank(store, rank, ranks) if store else {})}
-        process = _FORKS.Process(target=_begin, args=(own, said, do, args))
-        process.start()
-        processes[process.sentinel] = process
-    failed = 0
-    while processes:
-        for sentinel in wait(list(processes)):
-            process = processes.pop(sentinel)
+    processes, failed = {}, 0
+    try:
+        for rank in range(ranks):
+            own = {**environment, **(_rank(store, rank, ranks) if store else {})}
+            process = _COPIES.Process(target=_begin, args=(own, said, do, args))
+            process.start()
+            processes[process.sentinel] = process
+        while processes and not failed:
+            for sentinel in wait(list(processes)):
+                process = processes.pop(sentinel)
+                process.join()
+                failed = failed or process.exitcode
+    finally:
+        for process in processes.values():
+            process.kill()
             process.join()
-            failed = failed or process.exitcode
-        if failed:
-            for process in processes.values():
-                process.kill()
     return failed
 
 
@@ -53,5 +54,5 @@ def _rank(store: TCPStore, rank: int, ranks: int) -> dict[str, str]:
 
 def _begin(environment: dict[str, str], said: Path, do: Callable[..., None], args: tuple[Any, ...]) -> None:
     os.environ.update(environment)
-    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+    os.dup2(os.open(said, os.O_WRONLY | os.O_APPEND), 2)
     do(*args)

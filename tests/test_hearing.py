@@ -292,14 +292,35 @@ def test_where_less_is_read_than_was_told_the_last_of_it_is_heard() -> None:
     assert widths == [WIDTH] + [1] * (2 * TARGET - 1)
 
 
+@pytest.mark.parametrize("kind", ["llama", "t5", "bart"])
+@pytest.mark.parametrize("layers", ["all", [0, 2]])
+def test_what_layers_read_and_say_is_what_it_is_with_hooks(kind: str, layers: Any) -> None:
+    texts = []
+    for hears in (True, False):
+        model = speaking(kind, layers)
+        if not hears:
+            model.steering.hearing._ends = [None]
+        texts.append(write(model, output_hidden_states=True, return_dict_in_generate=True))
+    name = "hidden_states" if kind == "llama" else "decoder_hidden_states"
+    for step, expected in zip(*(text[name] for text in texts), strict=True):
+        for hidden, other in zip(step, expected, strict=True):
+            assert_close(hidden, other)
+
+
 def test_nothing_that_was_worked_out_is_kept() -> None:
     model = speaking("llama")
     write(model)
     assert model.steering.hearing._told is model.steering.message.layers is None
 
 
-@pytest.mark.parametrize(("kind", "place"), [("bart", "nn.Parameter"), ("bart", "torch.add"), ("llama", "partial")])
-def test_a_beginning_that_fails_leaves_hooks_and_ends_as_they_were(
+PLACES = {"nn.Parameter": nn.Parameter, "torch.add": torch.add, "partial": partial, "torch.addcmul": torch.addcmul}
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [("bart", "nn.Parameter"), ("bart", "torch.add"), ("llama", "partial"), ("llama", "torch.addcmul")],
+)
+def test_what_fails_while_layers_are_told_leaves_hooks_and_ends_as_they_were(
     kind: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = speaking(kind)
@@ -312,7 +333,7 @@ def test_a_beginning_that_fails_leaves_hooks_and_ends_as_they_were(
         next(left)  # the third time is one too many
         return real(*args, **options)
 
-    real = {"nn.Parameter": nn.Parameter, "torch.add": torch.add, "partial": partial}[place]
+    real = PLACES[place]
     monkeypatch.setattr(f"impatience.hearing.{place}", fail)
     with pytest.raises(StopIteration):
         write(model)

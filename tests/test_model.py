@@ -138,8 +138,10 @@ def test_lengths_that_the_model_was_saved_with_do_not_fight_the_target() -> None
 def test_the_callers_own_limits_and_config_are_kept() -> None:
     base = tiny_model("llama")
     config = base.generation_config.__class__(max_new_tokens=3, eos_token_id=1, pad_token_id=0)
+    before = config.to_dict()
     out = attach(base, "pre").generate(**BATCH, target_tokens=20, generation_config=config)
     assert out.shape[1] <= 7
+    assert config.to_dict() == before
 
 
 def test_a_prompt_cannot_be_read_in_chunks() -> None:

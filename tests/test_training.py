@@ -55,7 +55,7 @@ def toy(**changes: Any) -> Recipe:
 def child(folder: Path, do: Any, changes: dict[str, str], code: int = 0, **options: Any) -> str:
     """Train in a process of its own, or in several, and return what was said."""
     said = folder.with_name("said.txt")
-    said.unlink(missing_ok=True)
+    said.write_text("")
     ended = children.run(do, TOY, folder, changes, said=said, **options)
     text = said.read_text(encoding="utf-8")
     assert ended == code, text[-2000:]
@@ -63,10 +63,13 @@ def child(folder: Path, do: Any, changes: dict[str, str], code: int = 0, **optio
 
 
 resumed = partial(train_child.train, resume=True)
-in_processes = pytest.mark.xdist_group("processes")  # copies of one that has imported what they need
+in_processes = pytest.mark.xdist_group("processes")  # so that what they are copied from and compared with is made once
 
 
 # It learns
+
+
+with_the_trained = pytest.mark.xdist_group("trained")  # once
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +77,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(load_recipe(TOY), tmp_path_factory.mktemp("toy") / "run")
 
 
+@with_the_trained
 def test_the_toy_learns_to_end_where_it_is_asked_to(learned: Path) -> None:
     model = LengthControlled.from_pretrained(learned / "model").eval()
     assert model.taught
@@ -88,6 +92,7 @@ def test_the_toy_learns_to_end_where_it_is_asked_to(learned: Path) -> None:
     assert sum(abs(report.length - report.target) for report in reports) / len(reports) < 1
 
 
+@with_the_trained
 def test_the_run_folder_tells_everything(learned: Path) -> None:
     facts = json.loads((learned / "run.json").read_text())
     assert facts["seed"] == 0
@@ -110,8 +115,7 @@ def test_the_run_folder_tells_everything(learned: Path) -> None:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    folder = tmp_path_factory.mktemp("calm") / "run"
-    child(folder, train_child.train, SHORT)
+    folder = train(toy(), tmp_path_factory.mktemp("calm") / "run")
     return (folder / "model" / "model.safetensors").read_bytes()
 
 
@@ -424,6 +428,7 @@ def test_rows_that_outgrow_the_model_are_named(tmp_path: Path) -> None:
         train(recipe, tmp_path / "run")
 
 
+@with_the_trained
 def test_the_writer_puts_a_source_as_training_did(learned: Path) -> None:
     writer = impatience.load(learned / "model", quiet=True)
     recipe = load_recipe(TOY)

@@ -8,8 +8,9 @@ lays it out anew whenever a step is read, in the one operation that also adds wh
 told is made a part of biases. Where neither can be, and once anything but a step is read in the middle of a text, all
 hooks are on.
 
-Until the text is written, weights may not be replaced, and outputs of layers (``output_hidden_states``) may hold what
-the next layer is told. Once transformers has been asked for them, its own hooks on layers keep all hooks on.
+Until the text is written, weights may not be replaced. What a layer says holds what the next one is told, and what the
+first layer reads may be overwritten at the next step. Where something else listens to layers by forward hooks, as
+transformers does once it was asked for ``output_hidden_states``, all hooks stay on.
 """
 
 from __future__ import annotations
@@ -92,17 +93,16 @@ class Hearing:
         return True
 
     def _at_first(self, layer: nn.Module, args: Any) -> Any:
-        del layer
         hidden, first = args[0], self._first
-        if not self._products:
-            hidden = hidden + first.to(hidden)
-        elif _is_step(hidden, first):
-            torch.addcmul(self._told, self._is_first, hidden, out=self._sums)
-            hidden = first
-        else:
+        if layer._forward_hooks or (self._products and not _is_step(hidden, first)):
             hidden = hidden + self._told[0].to(hidden)
             self.forget()
             self._able = False
+        elif self._products:
+            torch.addcmul(self._told, self._is_first, hidden, out=self._sums)
+            hidden = first
+        else:
+            hidden = hidden + first.to(hidden)
         return hidden, *args[1:]
 
     def forget(self) -> None:
@@ -154,7 +154,7 @@ def _is_product(end: Any) -> bool:
 
 
 def _is_step(hidden: Tensor, first: Tensor) -> bool:
-    """Whether one token is read, as plainly as products are made that add themselves in place."""
+    """Whether one token of one row is read, in the type of the products, without gradients or casts."""
     alike = hidden.shape == first.shape and hidden.dtype is first.dtype
     return alike and not torch.is_grad_enabled() and not _is_cast(hidden)
 
