@@ -178,8 +178,9 @@ def render(report: BatchingReport) -> Table:
     table = Table(
         title=f"{report.requests} texts of {report.shortest} to {report.longest} tokens ({report.mix}), "
         f"{report.batch} at a time: {report.method} on {report.shape}",
-        caption=f"medians of {len(report.ours_seconds)} runs, quartiles in brackets; as they arrive, batches take "
-        f"{report.most:.2f} times the steps that full rows would; {place(report.environment)}",
+        caption=f"medians of {len(report.ours_seconds)} runs ({len(report.arrival_seconds)} with generate), "
+        f"quartiles in brackets; as they arrive, batches take {report.most:.2f} times the steps that "
+        f"full rows would; {place(report.environment)}",
     )
     for heading in ("", "seconds", "tokens/s", "ours is faster ×"):
         table.add_column(heading, justify="right" if heading else "left")
