@@ -43,6 +43,12 @@ def speaking(kind: str, layers: Any = "all") -> Any:
     return wake(attach(deep_model(kind), "glide", layers=layers))
 
 
+def by_hooks(model: Any) -> Any:
+    """Let all layers of a model hear by their hooks, as if none had an end that is known."""
+    model.steering.hearing._ends = [None]
+    return model
+
+
 def hooks(model: Any) -> list[int]:
     """Return how many hooks each layer has."""
     return [len(layer._forward_pre_hooks) for layer in model.family.layers_of(model.base_model)]
@@ -216,10 +222,7 @@ def _cast_within(model: Any) -> Any:
 @pytest.mark.parametrize("cast", [_cast_around, _cast_within])
 def test_what_runs_in_another_type_than_its_weights_hears_too(kind: str, cast: Any, seen: list[list[bool]]) -> None:
     told = []
-    for hears in (True, False):
-        model = speaking(kind)
-        if not hears:
-            model.steering.hearing._ends = [None] * 3
+    for model in (speaking(kind), by_hooks(speaking(kind))):
         with cast(model):
             told.append(write(model, output_logits=True, return_dict_in_generate=True, max_new_tokens=4).logits[-1])
     torch.testing.assert_close(*told, atol=0.05, rtol=0.05)
@@ -229,11 +232,8 @@ def test_what_runs_in_another_type_than_its_weights_hears_too(kind: str, cast: A
 
 def test_what_is_read_in_another_type_than_that_of_products_is_heard(seen: list[list[bool]]) -> None:
     texts = []
-    for hears in (True, False):
-        model = speaking("t5").bfloat16()
-        model.base_model.decoder.embed_tokens.register_forward_hook(lambda *given: given[2].float())
-        if not hears:
-            model.steering.hearing._ends = [None] * 3
+    for model in (speaking("t5"), by_hooks(speaking("t5"))):
+        model.bfloat16().base_model.decoder.embed_tokens.register_forward_hook(lambda *given: given[2].float())
         texts.append(write(model).tolist())
     assert texts[0] == texts[1]
     assert seen[:2] == [[True, False, False, False], [True] * 4]
@@ -295,12 +295,8 @@ def test_where_less_is_read_than_was_told_the_last_of_it_is_heard() -> None:
 @pytest.mark.parametrize("kind", ["llama", "t5", "bart"])
 @pytest.mark.parametrize("layers", ["all", [0, 2]])
 def test_what_layers_read_and_say_is_what_it_is_with_hooks(kind: str, layers: Any) -> None:
-    texts = []
-    for hears in (True, False):
-        model = speaking(kind, layers)
-        if not hears:
-            model.steering.hearing._ends = [None]
-        texts.append(write(model, output_hidden_states=True, return_dict_in_generate=True))
+    models = speaking(kind, layers), by_hooks(speaking(kind, layers))
+    texts = [write(model, output_hidden_states=True, return_dict_in_generate=True) for model in models]
     name = "hidden_states" if kind == "llama" else "decoder_hidden_states"
     for step, expected in zip(*(text[name] for text in texts), strict=True):
         for hidden, other in zip(step, expected, strict=True):

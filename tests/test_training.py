@@ -69,7 +69,7 @@ in_processes = pytest.mark.xdist_group("processes")  # so that what they are cop
 # It learns
 
 
-with_the_trained = pytest.mark.xdist_group("trained")  # once
+with_the_trained = pytest.mark.xdist_group("trained")  # so that it is trained once
 
 
 @pytest.fixture(scope="module")
