@@ -3,7 +3,7 @@
     python study/endings.py MODEL OUT.json [--texts 32] [--data-dir DIR] [--backs 14,24,40] [--leasts 0.02,0.05,0.1]
 
 Texts of 20 to 300 words are written from validation data. For those that did not land, endings are drawn with each pair
-of constants (``BACK`` of ``impatience.tries``, ``LEAST`` of ``impatience.draws``). Told are: of all endings, how many
+of constants (``BACK`` of ``decoding.retries``, ``LEAST`` of ``control.sampling``). Told are: of all endings, how many
 landed, and how many of these close their sentence (the metric ``closing``); of the texts, how many are on target and
 closed if the first ending that landed is kept, or the one whose end the model finds most likely, and how far they are
 off.
@@ -18,16 +18,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from impatience import draws, tries
-from impatience.batching import ROWS
-from impatience.data import load
-from impatience.evaluation import load_subject
-from impatience.landing import Landing
-from impatience.lengths import Unit, ends_sentence
+from impatience.control import sampling
+from impatience.data import EvalRequest, load
+from impatience.decoding import retries
+from impatience.decoding.generator import TextGenerator
+from impatience.decoding.packing import ROWS
+from impatience.decoding.results import Draft
+from impatience.decoding.retries import Goal
+from impatience.evaluation.run import load_subject
+from impatience.lengths import Landing, Unit, ends_sentence
 from impatience.metrics.closing import Closing
-from impatience.protocols import Request
-from impatience.strategies import Draft, Pen
-from impatience.tries import Goal
 
 LENGTHS = (20, 40, 80, 150, 300)
 
@@ -42,19 +42,21 @@ def main() -> None:
     parser.add_argument("--backs", default="14,24,40")
     parser.add_argument("--leasts", default="0.02,0.05,0.1")
     wanted = parser.parse_args()
-    pen, judge = load_subject(wanted.model, quiet=True).pen, Closing(batch_size=64)
+    generator, judge = load_subject(wanted.model, quiet=True).generator, Closing(batch_size=64)
     examples = list(load("elife:digest", "validation", data_dir=wanted.data_dir))[: wanted.texts]
-    requests = [Request(f"{length}-{one.id}", one, length, Unit.WORDS) for length in LENGTHS[::-1] for one in examples]
-    sources = pen.encoder.read([request.example for request in requests])
+    requests = [
+        EvalRequest(f"{length}-{one.id}", one, length, Unit.WORDS) for length in LENGTHS[::-1] for one in examples
+    ]
+    sources = generator.encoder.read([request.example for request in requests])
     goals = [Goal(request.target, Unit.WORDS, Landing.NATURAL, sentence=True, tries=9) for request in requests]
-    first = pen.flow(requests, sources, "natural", ROWS)
+    first = generator.flow(requests, sources, "natural", ROWS)
     report = [{"what": "first texts", **_told(goals, [[draft] for draft in first], judge)}]
     print(report[0], flush=True)
     missed = [row for row, goal in enumerate(goals) if not goal.met(first[row])]
     for back, least in product(map(int, wanted.backs.split(",")), map(float, wanted.leasts.split(","))):
-        tries.BACK, draws.LEAST = back, least
-        pen._decoder = None  # a recorded step knows the constants it was recorded with
-        found = _endings(pen, [(goals[row], requests[row], sources[row], first[row]) for row in missed])
+        retries.BACK, sampling.LEAST = back, least
+        generator._decoder = None  # a recorded step knows the constants it was recorded with
+        found = _endings(generator, [(goals[row], requests[row], sources[row], first[row]) for row in missed])
         texts = {row: [first[row], *some] for row, some in zip(missed, found, strict=True)}
         all_texts = [texts.get(row, [draft]) for row, draft in enumerate(first)]
         report.append({"back": back, "least": least, **_told(goals, all_texts, judge)})
@@ -62,11 +64,11 @@ def main() -> None:
         wanted.out.write_text(json.dumps(report, indent=1), encoding="utf-8")
 
 
-def _endings(pen: Pen, missed: list[tuple[Goal, Request, list[int], Draft]]) -> list[list[Draft]]:
-    begun = [goal.endings(draft, pen.vocabulary) for goal, _, _, draft in missed]
+def _endings(generator: TextGenerator, missed: list[tuple[Goal, EvalRequest, list[int], Draft]]) -> list[list[Draft]]:
+    begun = [goal.endings(draft, generator.vocabulary) for goal, _, _, draft in missed]
     some = [(request, source) for (_, request, source, _), all_of in zip(missed, begun, strict=True) for _ in all_of]
     asked = [request for request, _ in some], [source for _, source in some]
-    drafts = iter(pen.flow(*asked, "natural", ROWS, begun=[one for all_of in begun for one in all_of]))
+    drafts = iter(generator.flow(*asked, "natural", ROWS, begun=[one for all_of in begun for one in all_of]))
     return [[next(drafts) for _ in all_of] for all_of in begun]
 
 

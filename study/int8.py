@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from impatience.bench_shapes import build
+from impatience.bench.base import build
 
 TOKENS = 24
 

@@ -21,13 +21,13 @@ from rich.text import Text
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "docs" / name for name in ("performance.md", "scale.md")]
 BENCHES = {
-    "batching": ("bench_batching", "BatchingReport"),
-    "decode": ("bench_decoding", "DecodingReport"),
-    "overhead": ("bench", "OverheadReport"),
-    "ray": ("bench_scaling", "ScalingReport"),
-    "serving": ("bench_serving", "ServingReport"),
-    "start": ("bench_start", "StartReport"),
-    "training": ("bench_training", "TrainingReport"),
+    "batching": ("bench.batching", "BatchingReport"),
+    "decode": ("bench.decoding", "DecodingReport"),
+    "overhead": ("bench.overhead", "OverheadReport"),
+    "ray": ("bench.scaling", "ScalingReport"),
+    "serving": ("bench.serving", "ServingReport"),
+    "start": ("bench.startup", "StartReport"),
+    "training": ("bench.training", "TrainingReport"),
 }
 """By the second word of a report's name, the module that makes and shows such reports, and their class."""
 PLACE = re.compile(r"(<!-- (results/bench-([a-z]+)\S*\.json) -->\n)(?:.*\n)*?(<!-- end -->)")

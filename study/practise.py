@@ -20,12 +20,11 @@ import random
 import time
 from pathlib import Path
 
-from impatience.batching import ROWS
-from impatience.data import load
-from impatience.evaluation import load_subject
+from impatience.data import EvalRequest, load
+from impatience.decoding.packing import ROWS
+from impatience.evaluation.run import load_subject
 from impatience.lengths import Unit, ends_sentence
 from impatience.metrics.ending import repeats
-from impatience.protocols import Request
 
 EACH = 4
 """Lengths for each source."""
@@ -48,17 +47,19 @@ def main() -> None:
     examples = [example for spec in wanted.data.split() for example in load(spec, "train", data_dir=wanted.data_dir)]
     chosen = chance.sample(examples, min(len(examples), wanted.texts // EACH))
     requests = [
-        Request(f"{example.id}-{number}", example, round(math.exp(chance.uniform(*ends))), Unit.WORDS)
+        EvalRequest(f"{example.id}-{number}", example, round(math.exp(chance.uniform(*ends))), Unit.WORDS)
         for example in chosen
         for number in range(EACH)
     ]
     requests.sort(key=lambda request: -request.target)
     subject, began = load_subject(wanted.model, quiet=True), time.perf_counter()
-    pen, kept = subject.pen, 0
+    generator, kept = subject.generator, 0
     with wanted.out.open("w", encoding="utf-8") as out:
         for begin in range(0, len(requests), ROWS * EACH):
             some = requests[begin : begin + ROWS * EACH]
-            drafts = pen.flow(some, pen.encoder.read([request.example for request in some]), "natural", ROWS)
+            drafts = generator.flow(
+                some, generator.encoder.read([request.example for request in some]), "natural", ROWS
+            )
             for request, draft in zip(some, drafts, strict=True):
                 if draft.ended and ends_sentence(draft.text) and repeats(draft.text) < 0.1:
                     row = {"id": request.key, "source": request.example.source[:READ], "target": draft.text.strip()}

@@ -26,18 +26,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from impatience import training
-from impatience.batching import ROWS
-from impatience.begun import Begun
-from impatience.data import load
-from impatience.evaluation import load_subject
+from impatience.data import Begun, EvalRequest, load
+from impatience.decoding.packing import ROWS
+from impatience.decoding.results import Draft
+from impatience.evaluation.run import load_subject
 from impatience.lengths import Unit, ends_sentence
 from impatience.metrics.closing import Closing
 from impatience.metrics.ending import repeats
-from impatience.protocols import Request
-from impatience.recipes import load_recipe
-from impatience.shipped import find
-from impatience.strategies import Draft
+from impatience.training import run
+from impatience.training.recipe import load_recipe
+from impatience.training.shipped_recipes import find
 
 BACK = (6, 24)
 """How many words before the target the endings begin: one of these, and what is between."""
@@ -79,14 +77,19 @@ def pairs(wanted: argparse.Namespace) -> Iterator[Pair]:
     examples = [example for spec in wanted.data.split() for example in load(spec, "train", data_dir=wanted.data_dir)]
     chosen = chance.sample(examples, min(len(examples), wanted.sources))
     targets = [round(math.exp(chance.uniform(*ends))) for _ in chosen]
-    pen, began = load_subject(wanted.model, max_source_tokens=wanted.read, quiet=True).pen, time.perf_counter()
-    sources = pen.encoder.read(chosen)
+    generator, began = (
+        load_subject(wanted.model, max_source_tokens=wanted.read, quiet=True).generator,
+        time.perf_counter(),
+    )
+    sources = generator.encoder.read(chosen)
     order = sorted(range(len(chosen)), key=lambda place: -targets[place])
-    requests = [Request(str(place), chosen[place], targets[place], Unit.WORDS) for place in order]
+    requests = [EvalRequest(str(place), chosen[place], targets[place], Unit.WORDS) for place in order]
     sources = [sources[place] for place in order]
-    drafts = pen.flow(requests, sources, "natural", ROWS)
+    drafts = generator.flow(requests, sources, "natural", ROWS)
     most = [max(0, request.target - chance.randint(*BACK)) for request in requests]
-    begun = [pen.vocabulary.beginning(draft.ids, words, Unit.WORDS) for draft, words in zip(drafts, most, strict=True)]
+    begun = [
+        generator.vocabulary.beginning(draft.ids, words, Unit.WORDS) for draft, words in zip(drafts, most, strict=True)
+    ]
     print(f"{len(begun)} texts, {time.perf_counter() - began:.0f} s", flush=True)
     judge, seen = Closing(batch_size=64), Counter[str]()
     for first in range(0, len(begun), ROWS):
@@ -94,7 +97,7 @@ def pairs(wanted: argparse.Namespace) -> Iterator[Pair]:
         some = [place for place in part for _ in range(wanted.draws)]
         there = [Begun(begun[place], draw) for place in part for draw in range(1, wanted.draws + 1)]
         asked = [requests[place] for place in some], [sources[place] for place in some]
-        drawn = pen.flow(*asked, "natural", ROWS, begun=there, max_new_tokens=64)
+        drawn = generator.flow(*asked, "natural", ROWS, begun=there, max_new_tokens=64)
         likely = judge.likely([ending.text for ending in drawn])
         over = [share >= judge.bound and ends_sentence(one.text) for share, one in zip(likely, drawn, strict=True)]
         for number, place in enumerate(part):
@@ -135,7 +138,7 @@ def sort(endings: Sequence[Draft], over: Sequence[bool], target: int, begun: int
 def prefer(found: Sequence[Pair], wanted: argparse.Namespace) -> None:
     """Train on pairs, and save the model."""
     recipe = load_recipe(find("default/impatience-135m"), {"model.start": str(wanted.model)})
-    model, _ = training.build_model(recipe)
+    model, _ = run.build_model(recipe)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device).eval()  # no noise: what is compared is what is written
     chance, eos = random.Random(wanted.seed), int(model.config.eos_token_id)

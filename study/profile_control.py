@@ -23,11 +23,11 @@ from unittest.mock import patch
 
 from torch.profiler import ProfilerActivity, profile
 
-from impatience import bench
-from impatience.ahead import SIGNALS
-from impatience.bench_shapes import Trial, timed
-from impatience.following import Following
-from impatience.hearing import Hearing
+from impatience.bench import overhead
+from impatience.bench.base import BenchSetup, timed
+from impatience.control.ahead import SIGNALS
+from impatience.control.following import Following
+from impatience.control.hearing import Hearing
 
 
 def main() -> None:
@@ -38,13 +38,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=12, help="pairs of the plain model against itself; 12")
     parser.add_argument("--device", default=None, help="cpu or cuda; the GPU if there is one")
     wanted = parser.parse_args()
-    trial = Trial(wanted.shape, "glide", 16, wanted.repeats, device=wanted.device)
-    itself = bench.overhead(replace(trial, method="none"), [wanted.tokens]).targets[0]
+    trial = BenchSetup(wanted.shape, "glide", 16, wanted.repeats, device=wanted.device)
+    itself = overhead.overhead(replace(trial, method="none"), [wanted.tokens]).targets[0]
     least, most = itself.ratio.low_quartile, itself.ratio.high_quartile
     print(f"noise: the plain model took {itself.ratio.median:.3f} [{least:.3f}, {most:.3f}] times as long as itself,")
     print(f"undisturbed {itself.undisturbed:.3f} times; smaller differences mean nothing")
     plain, model = trial.models()
-    given = bench.inputs(trial, plain.config.vocab_size, wanted.tokens)
+    given = overhead.inputs(trial, plain.config.vocab_size, wanted.tokens)
     sides: dict[str, Callable[[], Any]] = {
         "without": partial(plain.generate, **given),
         "with": partial(model.generate, **given, target_tokens=wanted.tokens),
@@ -65,7 +65,7 @@ def main() -> None:
         print(f"{name} a step: {per_step:.1f} without control, {more:.1f} more with it")
 
 
-def parts(write: Callable[[], Any], trial: Trial) -> dict[str, float]:
+def parts(write: Callable[[], Any], trial: BenchSetup) -> dict[str, float]:
     """Return the seconds that the parts of control took while a text was written; ``_count`` is a part of ``steer``."""
     spent = dict.fromkeys(("steer", "_count", "_at_first"), 0.0)
     with ExitStack() as patched:
@@ -85,7 +85,7 @@ def _timed(spent: dict[str, float], name: str, call: Callable[..., Any]) -> Call
     return run
 
 
-def operations(write: Callable[[], Any], trial: Trial) -> Counter[str]:
+def operations(write: Callable[[], Any], trial: BenchSetup) -> Counter[str]:
     """Return how many calls Python made for a text, operations torch, and kernels were started on a GPU."""
     gpu = [ProfilerActivity.CUDA] * (trial.where.type == "cuda")
     with profile(activities=[ProfilerActivity.CPU, *gpu]) as found:

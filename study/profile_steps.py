@@ -17,9 +17,9 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
-from impatience.bench_decoding import ENDLESS
-from impatience.bench_shapes import Trial, timed
-from impatience.decoding import Decoder, Order
+from impatience.bench.base import BenchSetup, timed
+from impatience.bench.decoding import ENDLESS
+from impatience.decoding.loop import DecodingLoop, TokenRequest
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class Profile:
         return sum(kind.calls for kind in self.kinds)
 
 
-def profiled(trial: Trial, rows: int, tokens: int) -> Profile:
+def profiled(trial: BenchSetup, rows: int, tokens: int) -> Profile:
     """Profile texts of one length."""
     _, model = trial.models()
-    decoder, orders = Decoder(model), [Order(ids, tokens, tokens) for ids in trial.prompts(rows)]
+    decoder, orders = DecodingLoop(model), [TokenRequest(ids, tokens, tokens) for ids in trial.prompts(rows)]
 
     def write() -> None:
         decoder.write(orders, ENDLESS, rows)
@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--device", default=None)
     parser.add_argument("--out", type=Path, default=None)
     wanted = parser.parse_args()
-    trial = Trial(wanted.shape, wanted.method, wanted.prompt, device=wanted.device)
+    trial = BenchSetup(wanted.shape, wanted.method, wanted.prompt, device=wanted.device)
     found = [profiled(trial, int(rows), wanted.tokens) for rows in wanted.rows.split(",")]
     for one in found:
         print(shown(one), flush=True)

@@ -5,7 +5,7 @@
 The list is YAML: ``defaults``, ``tasks``, ``models`` and ``rows``. Every row is run on every model (or those it names
 in ``only``) with every seed (``seeds``, how many), as ``<model>-<row>-<seed>``. Models and rows name a ``recipe`` and
 what they change of it (``set``), or a ``model`` that is there already, and what is written in the end (``write``: names
-of ``tasks``, each the options of ``impatience.evaluation.evaluate``; ``settings`` go to ``load_subject``).
+of ``tasks``, each the options of ``impatience.evaluation.run.evaluate``; ``settings`` go to ``load_subject``).
 
 It does what ``impatience train RECIPE --set …`` and ``impatience evaluate … --no-score`` do, in processes that stay, so
 that data is read and tokenized once for each, or once for all with ``--rows``, where it is kept; ``--workers 0`` does
@@ -97,7 +97,7 @@ def work(job: tuple[str, dict[str, Any], dict[str, Any], Path, Path | None, Path
 
 def train(name: str, run: dict[str, Any], folder: Path, data: Path | None, kept: Path | None) -> str:
     """Train, unless that is done; rows are tokenized once for each model and data set in this process."""
-    from impatience import training
+    from impatience.training import run as training
 
     if (folder / "trained").exists() or not run.get("recipe"):
         return ""
@@ -117,7 +117,7 @@ def train(name: str, run: dict[str, Any], folder: Path, data: Path | None, kept:
 
 def prepare(name: str, run: dict[str, Any], data: Path | None, kept: Path | None) -> None:
     """Tokenize what a run trains on, and keep it."""
-    from impatience import training
+    from impatience.training import run as training
 
     recipe = recipe_of(name, run)
     model, tokenizer = training.build_model(recipe)
@@ -128,8 +128,8 @@ def prepare(name: str, run: dict[str, Any], data: Path | None, kept: Path | None
 
 def recipe_of(name: str, run: dict[str, Any]) -> Any:
     """Return the recipe of a run, with what the list changes of it."""
-    from impatience.recipes import load_recipe
-    from impatience.shipped import find
+    from impatience.training.recipe import load_recipe
+    from impatience.training.shipped_recipes import find
 
     changes = {key: value if isinstance(value, str) else yaml.safe_dump(value) for key, value in run["set"].items()}
     return load_recipe(find(run["recipe"]), {**changes, "name": name})
@@ -194,9 +194,9 @@ def write(
     name: str, run: dict[str, Any], tasks: dict[str, Any], folder: Path, data: Path | None, deadline: float
 ) -> str:
     """Write the texts of every task that is not done."""
-    from impatience import evaluation
+    from impatience.config import build
+    from impatience.evaluation import run as evaluation
     from impatience.protocols import PROTOCOLS
-    from impatience.recipes import build
 
     told, subjects = "", {}
     for task in run.get("write", []):
@@ -222,7 +222,6 @@ def write(
             metrics=None,
             name=name,
             data_dir=data,
-            quiet=True,
             **options,
         )
         (folder / task / "written").touch()

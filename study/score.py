@@ -15,10 +15,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from impatience.config import build
+from impatience.evaluation.report import REPORT
+from impatience.evaluation.scoring import score
 from impatience.metrics import METRICS
-from impatience.recipes import build
-from impatience.reports import REPORT
-from impatience.scoring import score
 
 
 def main() -> None:

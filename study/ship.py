@@ -1,6 +1,6 @@
 """Cut a trained adapter down to what the package carries: its own weights in half precision, and its settings.
 
-    python study/ship.py OUT/c-glide-0/run/model src/impatience/default
+    python study/ship.py OUT/c-glide-0/run/model src/impatience/sources/impatience-135m
 
 The base and its tokenizer are not ours to carry: they are fetched by the name that the adapter gives. README.md, the
 model card, is written by hand and stays.

@@ -18,11 +18,12 @@ import torch
 from hypothesis import settings
 from transformers.utils import logging
 
-from browser import open_browser
-from impatience import attach, toy
-from impatience.alignment import Evaluated, load
-from impatience.garbage import collect_rarely
-from made_up_reports import family
+from impatience import attach
+from impatience.cli.startup import collect_rarely
+from impatience.evaluation.load_reports import LoadedReport, load
+from impatience.sources import toy
+from support.browser import open_browser
+from support.made_up_reports import family
 
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("steady")
@@ -65,7 +66,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="session")
-def evaluated(folders: list[Path]) -> tuple[Evaluated, ...]:
+def evaluated(folders: list[Path]) -> tuple[LoadedReport, ...]:
     return load(folders)
 
 
@@ -79,7 +80,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def opened(browser: Any) -> Iterator[Callable[..., Any]]:
     """What opens the page that ``impatience serve`` shows, before a stand-in for the server."""
-    from page_desk import desks
+    from support.page_desk import desks
 
     with desks(browser) as open_it:
         yield open_it

@@ -15,16 +15,17 @@ from matplotlib.image import imread
 from transformers import BertConfig, BertModel
 from typer.testing import CliRunner
 
-from browser import open_page
-from impatience import cli, cli_compare, toy
+from impatience.cli import commands, compare
+from impatience.evaluation.report import EvalReport
 from impatience.methods import METHODS
 from impatience.metrics import METRICS
 from impatience.protocols import PROTOCOLS
-from impatience.reports import EvalReport
+from impatience.sources import toy
 from impatience.strategies import STRATEGIES
 from impatience.strategies.base import Limited
-from judge_server import serve
-from toys import wordpiece_tokenizer
+from support.browser import open_page
+from support.judge_server import serve
+from support.toys import wordpiece_tokenizer
 
 pytestmark = pytest.mark.xdist_group("chain")  # all of it needs the one model that is trained here
 
@@ -41,7 +42,7 @@ OPTIONS = {
 
 
 def impatience(*words: object) -> str:
-    done = CliRunner().invoke(cli.app, [str(word) for word in words], catch_exceptions=False)
+    done = CliRunner().invoke(commands.app, [str(word) for word in words], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.output
 
@@ -186,7 +187,7 @@ def check_page(out: Path, paths: list[Path], browser: Any) -> None:
         page.goto((out / "comparison.html").as_uri())
         seen.assert_clean()
         widths = page.eval_on_selector_all("img", "all => all.map(one => one.complete ? one.naturalWidth : 0)")
-        assert len(widths) == len(cli_compare.PLOTS) - (not next(iter(reports.values())).groups)
+        assert len(widths) == len(compare.PLOTS) - (not next(iter(reports.values())).groups)
         assert min(widths) > 500
         assert page.locator("article.sample").count() > 0
         tables = page.evaluate(TABLES)
@@ -239,7 +240,7 @@ def test_every_protocol_on_a_page(folder: Path, by_protocol: dict[str, list[Path
         check_page(out, paths, browser)
 
 
-@pytest.mark.parametrize("plot", [plot.__name__ for plot in cli_compare.PLOTS])
+@pytest.mark.parametrize("plot", [plot.__name__ for plot in compare.PLOTS])
 def test_every_plot_is_drawn(plot: str, by_protocol: dict[str, list[Path]], tmp_path: Path) -> None:
     impatience("plot", plot, *by_protocol["ladder"], "--out", tmp_path / "plot.png")
     picture = imread(tmp_path / "plot.png")

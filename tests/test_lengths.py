@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from impatience.errors import TargetError, TokenizerError
-from impatience.lengths import Target, Unit, Vocabulary, decode, ends_sentence, measure, split_sentences
-from toys import CORPUS, TOKENIZERS, UNK
+from impatience.lengths import Target, Unit, decode, ends_sentence, measure, split_sentences
+from impatience.vocabulary import Vocabulary
+from support.toys import CORPUS, TOKENIZERS, UNK
 
 CPU = torch.device("cpu")
 

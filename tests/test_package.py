@@ -64,10 +64,10 @@ def assigned(file: Path) -> set[str]:
     "code",
     [
         "import impatience; impatience.__version__; dir(impatience)",
-        "from impatience.cli import main; import sys; sys.argv = ['impatience', '--help']; main()",
-        "from impatience.cli import main; import sys; sys.argv = ['impatience', 'write', '--help']; main()",
-        "from impatience.cli import main; import sys; sys.argv = ['impatience', 'serve', '--help']; main()",
-        "from impatience.cli import main; import sys; sys.argv = ['impatience', '--version']; main()",
+        "from impatience.cli.commands import main; import sys; sys.argv = ['impatience', '--help']; main()",
+        "from impatience.cli.commands import main; import sys; sys.argv = ['impatience', 'write', '--help']; main()",
+        "from impatience.cli.commands import main; import sys; sys.argv = ['impatience', 'serve', '--help']; main()",
+        "from impatience.cli.commands import main; import sys; sys.argv = ['impatience', '--version']; main()",
     ],
     ids=["import", "--help", "write --help", "serve --help", "--version"],
 )
@@ -147,8 +147,8 @@ def test_no_file_is_too_long_and_each_says_what_it_is(file: Path) -> None:
 
 
 def test_the_idea_can_be_read_at_one_sitting() -> None:
-    assert lines("signals", "methods/pre", "steering") < 400
-    assert lines("signals", "methods/pre", "model") < 400
+    assert lines("signals", "methods/pre", "control/steering") < 400
+    assert lines("signals", "methods/pre", "control/model") < 400
 
 
 @every_file

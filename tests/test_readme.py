@@ -20,19 +20,20 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-import judge_server
-from impatience import attach, cli, toy
-from impatience.evaluation import evaluate
+from impatience import attach
+from impatience.cli import commands
+from impatience.evaluation.report import EvalReport
+from impatience.evaluation.run import evaluate
 from impatience.families import FAMILIES
 from impatience.methods import METHODS
 from impatience.metrics import METRICS
 from impatience.protocols import PROTOCOLS
 from impatience.registry import Registry
-from impatience.reports import EvalReport
-from impatience.sources import PACKAGED, SHIPPED, cache_folder
+from impatience.sources import PACKAGED, SHIPPED, cache_folder, toy
 from impatience.strategies import STRATEGIES
-from impatience.writer import DEFAULT_MODEL
-from toys import byte_level_tokenizer, tiny_model, wordpiece_tokenizer
+from impatience.writing.writer import DEFAULT_MODEL
+from support import judge_server
+from support.toys import byte_level_tokenizer, tiny_model, wordpiece_tokenizer
 
 ROOT = Path(__file__).parents[1]
 EVALUATION = "docs/evaluation.md"
@@ -99,7 +100,7 @@ def run_command(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", StringIO(Path(stdin).read_text(encoding="utf-8") if stdin else ""))
     code: Any = 0
     try:
-        cli.main()
+        commands.main()
     except SystemExit as ended:
         code = ended.code
     assert not code, f"{line!r} ended with {code}"

@@ -16,7 +16,7 @@ from impatience.errors import OptionError, UnknownNameError, UnsupportedModelErr
 from impatience.families import FAMILIES, family_of
 from impatience.methods import METHODS
 from impatience.registry import Registry, nearest
-from toys import tiny_model
+from support.toys import tiny_model
 
 REGISTRIES: list[Registry[Any]] = [METHODS, FAMILIES]
 every_registry = pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.what)

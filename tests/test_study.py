@@ -13,14 +13,16 @@ from typing import Any
 import pytest
 import yaml
 
-from impatience import bench
-from impatience.bench_shapes import Trial
-from impatience.following import Following
-from impatience.hearing import Hearing
+from impatience.bench import overhead
+from impatience.bench.base import BenchSetup
+from impatience.config import build
+from impatience.control.following import Following
+from impatience.control.hearing import Hearing
+from impatience.decoding.results import Draft
 from impatience.protocols import PROTOCOLS
-from impatience.recipes import build, load_recipe
-from impatience.shipped import find
-from impatience.strategies import STRATEGIES, Draft
+from impatience.strategies import STRATEGIES
+from impatience.training.recipe import load_recipe
+from impatience.training.shipped_recipes import find
 
 STUDY = Path(__file__).parents[1] / "study"
 
@@ -63,22 +65,22 @@ def test_every_run_of_a_list_has_a_recipe_and_tasks_that_are_accepted(file: Path
 
 def test_a_profile_lists_what_runs_in_a_step() -> None:
     profiles = module("profile_steps")
-    found = profiles.profiled(Trial("tiny", device="cpu"), 2, 4)
+    found = profiles.profiled(BenchSetup("tiny", device="cpu"), 2, 4)
     assert 0 < found.kinds[-1].milliseconds <= found.kinds[0].milliseconds
     assert any(kind.name == "aten::addmm" or kind.name == "aten::mm" for kind in found.kinds)
     assert "2 rows, 4 tokens" in profiles.shown(found)
 
 
 def test_a_profile_of_control_tells_its_parts_and_leaves_all_as_it_was() -> None:
-    profiles, trial = module("profile_control"), Trial("tiny", device="cpu")
+    profiles, trial = module("profile_control"), BenchSetup("tiny", device="cpu")
     plain, model = trial.models()
 
     def added(tokens: int) -> Counter[str]:
-        given = bench.inputs(trial, plain.config.vocab_size, tokens)
+        given = overhead.inputs(trial, plain.config.vocab_size, tokens)
         write = partial(model.generate, **given, target_tokens=tokens)
         return profiles.operations(write, trial) - profiles.operations(partial(plain.generate, **given), trial)
 
-    write = partial(model.generate, **bench.inputs(trial, plain.config.vocab_size, 8), target_tokens=8)
+    write = partial(model.generate, **overhead.inputs(trial, plain.config.vocab_size, 8), target_tokens=8)
     whole = Following.steer, Following._count, Hearing._at_first
     spent = profiles.parts(write, trial)
     assert spent["steer"] > spent["_count"] > 0

@@ -12,29 +12,30 @@ from typing import TYPE_CHECKING, Any
 from impatience.version import __version__
 
 if TYPE_CHECKING:
-    from impatience.asks import Ask, Piece, Result
-    from impatience.endings import LengthReport
+    from impatience.control.model import LengthControlled, attach
+    from impatience.control.report import LengthReport
+    from impatience.data import Request
+    from impatience.decoding.results import Piece, Result
     from impatience.lengths import Unit
-    from impatience.model import LengthControlled, attach
-    from impatience.writer import Writer, load
+    from impatience.writing.writer import Writer, load
 
 
 _HOME = {
-    "Ask": "impatience.asks",
-    "Piece": "impatience.asks",
-    "attach": "impatience.model",
-    "LengthControlled": "impatience.model",
-    "LengthReport": "impatience.endings",
-    "Result": "impatience.asks",
+    "Request": "impatience.data",
+    "Piece": "impatience.decoding.results",
+    "attach": "impatience.control.model",
+    "LengthControlled": "impatience.control.model",
+    "LengthReport": "impatience.control.report",
+    "Result": "impatience.decoding.results",
     "Unit": "impatience.lengths",
-    "Writer": "impatience.writer",
-    "load": "impatience.writer",
+    "Writer": "impatience.writing.writer",
+    "load": "impatience.writing.writer",
 }
 __all__ = [
-    "Ask",
     "LengthControlled",
     "LengthReport",
     "Piece",
+    "Request",
     "Result",
     "Unit",
     "Writer",

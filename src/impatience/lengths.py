@@ -17,20 +17,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from operator import index
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from impatience.errors import TargetError, TokenizerError
+from impatience.errors import OptionError, TargetError
 
 STOPS, CLOSERS = ".!?…。！？؟।", "\"'”’»)]"
 """What ends a sentence, and what may stand behind that."""
-_SENTENCE_END = re.compile(rf"[{STOPS}][{re.escape(CLOSERS)}]*\s*$")
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
+SENTENCE_END = re.compile(rf"[{STOPS}][{re.escape(CLOSERS)}]*\s*$")
 
 
 class Unit(StrEnum):
@@ -45,6 +41,21 @@ class Unit(StrEnum):
     def tokens(self) -> float:
         """Tokens in one, by and large: what methods that count steps need to know of other units."""
         return {"tokens": 1.0, "words": 1.4, "characters": 0.22, "sentences": 30.0}[self]
+
+
+class Landing(StrEnum):
+    """Who decides where a text ends."""
+
+    NATURAL = "natural"
+    EXACT = "exact"
+    AT_MOST = "at_most"
+
+    @classmethod
+    def parse(cls, value: str) -> Landing:
+        """Read a landing mode, refusing unknown words."""
+        if value not in list(cls):
+            raise OptionError(f"landing={value!r}: give one of {', '.join(map(repr, map(str, cls)))}.")
+        return cls(value)
 
 
 @dataclass(frozen=True)
@@ -87,17 +98,23 @@ class Target:
             names = " and ".join(f"target_{unit}" for unit in given)
             raise TargetError(f"Got {names}: a text has one target. Pass one of them.")
         ((unit, value),) = given.items()
-        if isinstance(value, Tensor):
-            value = value.tolist()
         values = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value] * rows
         if len(values) != rows:
             raise TargetError(
                 f"target_{unit} has {len(values)} numbers for {rows} rows: give one number, or one per row."
             )
-        for number in values:
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise TargetError(f"target_{unit}={number!r}: a target is a whole number of at least 1.")
-        return cls(unit, tuple(values))
+        return cls(unit, tuple(_whole_number(unit, number) for number in values))
+
+
+def _whole_number(unit: Unit, value: Any) -> int:
+    """Return a target as an int; a tensor or NumPy number is accepted too."""
+    try:
+        number = 0 if isinstance(value, bool) else index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise TargetError(f"target_{unit}={value!r}: a target is a whole number of at least 1.")
+    return number
 
 
 def measure(text: str, unit: Unit) -> int:
@@ -122,292 +139,10 @@ def split_sentences(text: str) -> list[str]:
 def ends_sentence(text: str) -> bool:
     """Tell whether a text stops where the splitter would let a new sentence begin."""
     text = text.strip()
-    return bool(_SENTENCE_END.search(text)) and split_sentences(f"{text} Smith.")[-1] == "Smith."
+    return bool(SENTENCE_END.search(text)) and split_sentences(f"{text} Smith.")[-1] == "Smith."
 
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:
     """Turn ids into the text a person receives."""
     text: str = tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return text.strip()
-
-
-@dataclass(frozen=True)
-class Tables:
-    """What each token adds to the text, one entry an id; every tensor is (V,).
-
-    Attributes:
-        special: Is never part of the text.
-        words: Words it holds when it stands alone.
-        head: Begins with something other than white space.
-        tail: Ends with something other than white space.
-        spaced: Holds white space.
-        blank: Holds nothing but white space (or nothing at all).
-        characters: Characters it adds; a character split over several tokens is counted once, at its start.
-        lead: White space it begins with, in characters.
-        trail: White space it ends with, in characters.
-        sentence_end: Ends with a full stop or its like.
-        carries_on: Begins with a letter or digit, so that a full stop before it ended no sentence ("3.5").
-        fragment: Begins inside a character that an earlier token must have begun.
-        unfinished: Ends inside a character that a later token must end.
-        opens: Reads the same at the very beginning of a text (a WordPiece continuation does not).
-    """
-
-    special: Tensor
-    words: Tensor
-    head: Tensor
-    tail: Tensor
-    spaced: Tensor
-    blank: Tensor
-    characters: Tensor
-    lead: Tensor
-    trail: Tensor
-    sentence_end: Tensor
-    carries_on: Tensor
-    fragment: Tensor
-    unfinished: Tensor
-    opens: Tensor
-
-    def to(self, device: torch.device) -> Tables:
-        """Copy every table to a device."""
-        return Tables(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
-
-
-class Vocabulary:
-    """The tokens of one model: which are special, and what text each one adds.
-
-    Args:
-        size: Number of ids the model can write.
-        special_ids: Ids that are never part of the text; the tokenizer's own are added.
-        tokenizer: Needed for every unit but tokens.
-    """
-
-    def __init__(self, size: int, special_ids: Iterable[int], tokenizer: Any = None) -> None:
-        self.size, self.tokenizer = size, tokenizer
-        ids = set(special_ids)
-        if tokenizer is not None:
-            ids |= set(tokenizer.all_special_ids)
-            ids |= {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
-        self.special_ids = frozenset(i for i in ids if 0 <= i < size)
-        self._tables: dict[torch.device, Tables] = {}
-        self._special: dict[torch.device, Tensor] = {}
-
-    def special(self, device: torch.device) -> Tensor:
-        """Return the (V,) mask of special ids."""
-        if device not in self._special:
-            mask = torch.zeros(self.size, dtype=torch.bool)
-            mask[list(self.special_ids)] = True
-            self._special[device] = mask.to(device)
-        return self._special[device]
-
-    def require_tokenizer(self, unit: Unit) -> Any:
-        """Return the tokenizer.
-
-        Raises:
-            TokenizerError: If there is none.
-        """
-        if self.tokenizer is None:
-            raise TokenizerError(
-                f"Counting {unit} needs the tokenizer: attach(model, …, tokenizer=tokenizer). "
-                f"Without it only target_tokens can be used."
-            )
-        return self.tokenizer
-
-    @cached_property
-    def pieces(self) -> list[bytes]:
-        """The UTF-8 bytes each id adds to a text that has already begun; empty for special ids."""
-        tokenizer = self.require_tokenizer(Unit.WORDS)
-        known = min(self.size, len(tokenizer))
-        anchor = [self._a_word()]
-        begun, after = len(self._text(anchor)), len(self._text(anchor + anchor)) - len(self._text(anchor))
-        texts = [text[begun : len(text) - after] for text in self._texts([*anchor, i, *anchor] for i in range(known))]
-        special, names = self.special_ids, tokenizer.convert_ids_to_tokens(list(range(known)))
-        pieces = [
-            b"" if i in special else _piece_bytes(text, name)
-            for i, (text, name) in enumerate(zip(texts, names, strict=True))
-        ]
-        return pieces + [b""] * (self.size - known)
-
-    def _a_word(self) -> int:
-        """Return an id that is a word or part of one, for others to stand beside.
-
-        Raises:
-            TokenizerError: If there is none.
-        """
-        special = self.special_ids
-        for i, text in enumerate(self._alone):
-            if i not in special and text.strip().isascii() and text.strip().isalpha():
-                return i
-        raise TokenizerError("This vocabulary has no token of letters, so words cannot be counted. Use target_tokens.")
-
-    @cached_property
-    def _alone(self) -> list[str]:
-        """What each id reads as on its own."""
-        return self._texts([i] for i in range(min(self.size, len(self.tokenizer))))
-
-    def _texts(self, rows: Iterable[list[int]]) -> list[str]:
-        texts: list[str] = self.tokenizer.batch_decode(
-            list(rows), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        return texts
-
-    def _text(self, ids: list[int]) -> str:
-        return self._texts([ids])[0]
-
-    def tables(self, device: torch.device) -> Tables:
-        """Return the tables on a device; they are built once."""
-        if device not in self._tables:
-            cpu = torch.device("cpu")
-            if cpu not in self._tables:
-                self._tables[cpu] = self._build()
-            self._tables[device] = self._tables[cpu].to(device)
-        return self._tables[device]
-
-    def _build(self) -> Tables:
-        texts = [piece.decode("utf-8", "replace") for piece in self.pieces]
-        stripped = [text.strip() for text in texts]
-        alone = self._alone + [""] * (self.size - len(self._alone))
-
-        def flags(values: Iterable[bool]) -> Tensor:
-            return torch.tensor(list(values), dtype=torch.bool)
-
-        def counts(values: Iterable[int]) -> Tensor:
-            return torch.tensor(list(values), dtype=torch.long)
-
-        return Tables(
-            special=flags(not piece for piece in self.pieces),
-            words=counts(len(text.split()) for text in texts),
-            head=flags(not text[:1].isspace() and bool(text) for text in texts),
-            tail=flags(not text[-1:].isspace() and bool(text) for text in texts),
-            spaced=flags(any(map(str.isspace, text)) for text in texts),
-            blank=flags(not text for text in stripped),
-            characters=counts(sum(byte & 0xC0 != 0x80 for byte in piece) for piece in self.pieces),
-            lead=counts(len(text) - len(text.lstrip()) for text in texts),
-            trail=counts(len(text) - len(text.rstrip()) if text.strip() else 0 for text in texts),
-            sentence_end=flags(bool(_SENTENCE_END.search(text)) for text in texts),
-            carries_on=flags(text[:1].isascii() and text[:1].isalnum() for text in texts),
-            fragment=flags(bool(piece) and piece[0] & 0xC0 == 0x80 for piece in self.pieces),
-            unfinished=flags(bool(open_character(piece)) for piece in self.pieces),
-            opens=flags(text == first.strip() for text, first in zip(stripped, alone, strict=True)),
-        )
-
-    def beginning(self, ids: Sequence[int], most: int, unit: Unit) -> tuple[int, ...]:
-        """Return as long a beginning of a text as has no more of a unit than that."""
-        end, beyond = 0, len(ids) + 1
-        while beyond - end > 1:
-            middle = (end + beyond) // 2
-            end, beyond = (middle, beyond) if self.count(ids[:middle], unit) <= most else (end, middle)
-        return tuple(ids[:end])
-
-    def count(self, ids: Sequence[int], unit: Unit) -> int:
-        """Count what ids hold, in a unit, as a person would count it on the finished text."""
-        if unit is Unit.TOKENS:
-            return sum(i not in self.special_ids for i in ids)
-        return measure(decode(self.require_tokenizer(unit), ids), unit)
-
-    def progress(self, ids: Tensor, written: Tensor, unit: Unit) -> Tensor:
-        """Count what has been written after each step.
-
-        Args:
-            ids: (B, T) ids of the sequence so far.
-            written: (B, T) True where an id was written by the model, not given to it.
-            unit: What to count.
-
-        Returns:
-            (B, T) float32; entry t counts the written ids up to and including column t.
-        """
-        if unit is Unit.TOKENS:
-            return (written & ~self.special(ids.device)[ids]).cumsum(1).float()
-        table = self.tables(ids.device)
-        if unit is Unit.CHARACTERS:
-            return self.span(ids, written)[0].float()
-        if unit is Unit.WORDS:
-            joined = table.head[ids] & self._inside(ids, written)
-            return ((table.words[ids] - joined.long()) * written).cumsum(1).float()
-        ends = written & table.sentence_end[ids]
-        ends &= ~_previous(ends)
-        undone = _previous(ends) & table.carries_on[ids]
-        return (ends.long() - undone.long()).cumsum(1).float()
-
-    def latest(self, ids: Tensor, begins: list[int], unit: Unit) -> list[float]:
-        """Return (B,) counts of all that (B, T) ids hold from (B,) columns on: the last that ``progress`` counts.
-
-        It is counted on the processor, tokens on a list: for few texts of some thousand tokens that takes less time
-        than the operations on tensors.
-        """
-        if unit is Unit.TOKENS:
-            least = min(begins)
-            rows = [row[begin - least :] for row, begin in zip(ids[:, least:].tolist(), begins, strict=True)]
-            return [float(len(row) if self.special_ids.isdisjoint(row) else self.count(row, unit)) for row in rows]
-        ids = ids.cpu()
-        written = torch.arange(ids.shape[1], device=ids.device) >= torch.tensor(begins, device=ids.device)[:, None]
-        counts: list[float] = self.progress(ids, written, unit)[:, -1].tolist()
-        return counts
-
-    def _inside(self, ids: Tensor, written: Tensor) -> Tensor:
-        """Tell, before each (B, T) step, whether the text so far stops in a word, special tokens passed over."""
-        table = self.tables(ids.device)
-        columns = torch.arange(ids.shape[1], device=ids.device)
-        latest = torch.where(written & ~table.special[ids], columns, -1).cummax(1).values
-        tail = table.tail[ids.gather(1, latest.clamp(min=0))] & (latest >= 0)
-        return _previous(tail)
-
-    def span(self, ids: Tensor, written: Tensor) -> tuple[Tensor, Tensor]:
-        """Count characters after each step, from the first that is not white space.
-
-        Returns:
-            Two (B, T) counts: up to the last character that is not white space (what would be left if the
-            text were stripped now), and up to the very last character.
-        """
-        table = self.tables(ids.device)
-        total = (table.characters[ids] * written).cumsum(1)
-        solid = written & ~table.blank[ids]
-        begin = torch.where(solid, total - table.characters[ids] + table.lead[ids], _NEVER)
-        first = begin.cummin(1).values
-        last = torch.where(solid, total - table.trail[ids], 0).cummax(1).values
-        begun = first < _NEVER
-        return torch.where(begun, last - first, 0), torch.where(begun, total - first, 0)
-
-
-def in_tokens(progress: Tensor, target: Tensor, unit: Unit) -> tuple[Tensor, Tensor]:
-    """Return counts as what they come to in tokens, progress no larger than the target."""
-    progress, target = progress * unit.tokens, target * unit.tokens
-    return torch.minimum(progress, target), target
-
-
-def open_character(tail: bytes) -> bytes:
-    """Return the bytes at the end of a text that begin a character but do not end it."""
-    for size in range(1, min(3, len(tail)) + 1):
-        lead = tail[-size]
-        if lead & 0xC0 == 0xC0:
-            needed = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-            return tail[-size:] if size < needed else b""
-    return b""
-
-
-_NEVER = 2**40
-
-
-def _previous(values: Tensor) -> Tensor:
-    """Shift (B, T) flags one step later; nothing stands before the first."""
-    return torch.cat([torch.zeros_like(values[:, :1]), values[:, :-1]], dim=1)
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """Byte-level vocabularies write each byte as one printable character; map those back to bytes."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in printable]
-    return {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(hidden)}
-
-
-_ALPHABET = _byte_alphabet()
-
-
-def _piece_bytes(text: str, name: str) -> bytes:
-    """Return the bytes of one token from its decoded text, or from its name when it is part of a character."""
-    if "\ufffd" not in text:
-        return text.encode()
-    if byte := _BYTE_TOKEN.fullmatch(name):
-        return bytes([int(byte[1], 16)])
-    if all(letter in _ALPHABET for letter in name):
-        return bytes(_ALPHABET[letter] for letter in name)
-    return text.encode()

@@ -12,7 +12,6 @@ import difflib
 import logging
 import pkgutil
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -33,11 +32,6 @@ def nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
     close = close or [one for one in known if "_" in one and "".join(part[:1] for part in one.split("_")) == name]
     return f" Did you mean {close[0]!r}?" if close else ""
-
-
-def option(default: Any, text: str) -> Any:
-    """Declare a documented option, a field of a dataclass; the text is also the command line's help."""
-    return field(default=default, metadata={"help": text})
 
 
 def require(package: str, what: str, extra: str = "eval") -> None:

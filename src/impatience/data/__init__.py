@@ -2,17 +2,22 @@
 
 from impatience.data._encoding import IGNORED, Encoder, collate, pad_labels, pad_prompts
 from impatience.data._reading import file_checksum, read_rows
+from impatience.data._requests import FRESH, Begun, EvalRequest, Request
 from impatience.data._templates import TASKS, TEMPLATES
 from impatience.data.base import DATASETS, Dataset, Example, Spec, checksum, load
 
 __all__ = [
     "DATASETS",
+    "FRESH",
     "IGNORED",
     "TASKS",
     "TEMPLATES",
+    "Begun",
     "Dataset",
     "Encoder",
+    "EvalRequest",
     "Example",
+    "Request",
     "Spec",
     "checksum",
     "collate",

@@ -54,7 +54,7 @@ class Encoder:
         max_target_tokens: int | None = None,
         prefix: str = "",
     ) -> None:
-        from impatience.lengths import Vocabulary
+        from impatience.vocabulary import Vocabulary
 
         if template not in TEMPLATES:
             known = ", ".join(TEMPLATES)

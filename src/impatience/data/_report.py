@@ -211,7 +211,8 @@ def stats(spec: str, split: str = "train", data_dir: Path | None = None, tokeniz
 
 
 def _counters(tokenizer: Any) -> dict[str, Callable[[str], int]]:
-    from impatience.lengths import Unit, Vocabulary, measure
+    from impatience.lengths import Unit, measure
+    from impatience.vocabulary import Vocabulary
 
     def counter(unit: Unit) -> Callable[[str], int]:
         return lambda text: measure(text, unit)

@@ -1,4 +1,4 @@
-"""A made-up task: repeat four words in turn for as long as asked; see ``impatience.toy``."""
+"""A made-up task: repeat four words in turn for as long as asked; see ``impatience.sources.toy``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from impatience.data.base import Dataset, Example, OnBad
-from impatience.toy import sentence
+from impatience.sources.toy import sentence
 
 _SIZES = {"train": (0, 4000), "validation": (1_000_000, 200), "test": (2_000_000, 200)}
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
-from impatience.recipes import build
+from impatience.config import build
 from impatience.registry import Registry
 
 W = TypeVar("W")
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Job(Generic[W, R]):
+class Task(Generic[W, R]):
     """How a piece of work is done. What comes of it depends on the piece alone.
 
     Attributes:
@@ -39,7 +39,7 @@ class Engine(ABC):
     summary: ClassVar[str]
 
     @abstractmethod
-    def run(self, job: Job[W, R], work: Iterable[W]) -> Iterator[tuple[int, R]]:
+    def run(self, job: Task[W, R], work: Iterable[W]) -> Iterator[tuple[int, R]]:
         """Do all the work.
 
         Yields:

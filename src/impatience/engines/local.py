@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from impatience.engines.base import Engine, Job, R, W
+from impatience.engines.base import Engine, R, Task, W
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Local(Engine):
 
     summary: ClassVar[str] = "this process"
 
-    def run(self, job: Job[W, R], work: Iterable[W]) -> Iterator[tuple[int, R]]:
+    def run(self, job: Task[W, R], work: Iterable[W]) -> Iterator[tuple[int, R]]:
         """Do one piece after the other."""
         return enumerate(map(job.here, work))
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
 
-from impatience.engines.base import Engine, Job, R, W
+from impatience.config import option
+from impatience.engines.base import Engine, R, Task, W
 from impatience.errors import ImpatienceError, OptionError, RunError
-from impatience.registry import option, require
+from impatience.registry import require
 
 ROUND = 4096
 """Pieces that are handed to the cluster at a time; for each round the actors load their models anew."""
@@ -44,7 +45,7 @@ class Ray(Engine):
         if self.workers is not None and self.workers < 1:
             raise OptionError(f"workers={self.workers}: give at least 1.")
 
-    def run(self, job: Job[W, R], work: Iterable[W]) -> Iterator[tuple[int, R]]:
+    def run(self, job: Task[W, R], work: Iterable[W]) -> Iterator[tuple[int, R]]:
         """Do the pieces on the nodes of the cluster.
 
         Raises:

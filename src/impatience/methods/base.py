@@ -16,8 +16,9 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
+from impatience.config import option
 from impatience.errors import OptionError
-from impatience.registry import nearest, option
+from impatience.registry import nearest
 from impatience.signals import RMS
 
 STEP_NOISE = 0.25

@@ -26,9 +26,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from impatience.config import option
 from impatience.errors import OptionError
 from impatience.methods.pre import Pre
-from impatience.registry import option
 from impatience.signals import progress_ratio
 
 

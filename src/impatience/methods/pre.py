@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from impatience.config import option
 from impatience.errors import OptionError
 from impatience.methods.base import EmbeddingMethod
-from impatience.registry import option
 from impatience.signals import progress_ratio
 
 

@@ -25,7 +25,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
 from impatience.errors import JudgeError
-from impatience.runs import write_whole
+from impatience.files import write_whole
 from impatience.version import __version__
 
 KEY = "IMPATIENCE_JUDGE_KEY"

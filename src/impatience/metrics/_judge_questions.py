@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-Ask = Callable[[str], str]
+Request = Callable[[str], str]
 """Takes a question, returns the answer."""
 
 NO_ERROR = "no_error"
@@ -66,20 +66,20 @@ VERSION = hashlib.sha256(
 """Changes with the wording of the questions: figures of two versions are not to be compared."""
 
 
-def find_errors(ask: Ask, source: str, sentences: Sequence[str]) -> list[str] | None:
+def find_errors(ask: Request, source: str, sentences: Sequence[str]) -> list[str] | None:
     """Return the category of each sentence, ``NO_ERROR`` or one of ``ERRORS``; None if the answer is unreadable."""
     answer = ask(_question(_FIND_ERRORS, _ERRORS_FORM, source=source, sentences=_number(sentences)))
     categories: list[Any] = [entry.get("category") for entry in _entries(answer, "sentences", len(sentences))]
     return categories if categories and all(category in [NO_ERROR, *ERRORS] for category in categories) else None
 
 
-def find_facts(ask: Ask, text: str) -> list[str] | None:
+def find_facts(ask: Request, text: str) -> list[str] | None:
     """Return the key facts of a text, at least one; None if the answer is unreadable."""
     facts = _list(ask(_question(_FIND_FACTS, _FACTS_FORM, text=text)), "key_facts")
     return facts if facts and all(isinstance(fact, str) and fact.strip() for fact in facts) else None
 
 
-def find_support(ask: Ask, facts: Sequence[str], sentences: Sequence[str]) -> list[set[int]] | None:
+def find_support(ask: Request, facts: Sequence[str], sentences: Sequence[str]) -> list[set[int]] | None:
     """Return, for each fact, the numbers (from 1) of the sentences that state it; None if the answer is unreadable."""
     material = {"key_facts": _number(facts), "sentences": _number(sentences)}
     answer = ask(_question(_FIND_SUPPORT, _SUPPORT_FORM, **material))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from impatience.endings import Landed
+from impatience.control.report import Landed
 from impatience.lengths import Unit
 from impatience.registry import Registry, require
 

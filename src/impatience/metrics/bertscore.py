@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from impatience.config import option
 from impatience.errors import ModelFilesError, OptionError
 from impatience.metrics.base import Aggregate, Column, Metric, Prediction
-from impatience.registry import option
 
 DEFAULT, DEFAULT_LAYERS = "bert-base-uncased", 12
 _KINDS = {  # in the library's order

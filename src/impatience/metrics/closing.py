@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from impatience.config import option
 from impatience.errors import ImpatienceError, ModelFilesError, OptionError
 from impatience.lengths import CLOSERS, STOPS, ends_sentence
 from impatience.metrics.base import Aggregate, Column, Metric, Prediction
-from impatience.registry import option
 from impatience.sources import resolve
 
 _MARKS = re.escape(CLOSERS)

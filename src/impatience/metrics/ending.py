@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from impatience.config import option
 from impatience.errors import OptionError
 from impatience.lengths import ends_sentence
 from impatience.metrics.base import Aggregate, Column, Metric, Prediction
-from impatience.registry import option
 
 NGRAM = 4
 

@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from impatience.config import option
 from impatience.errors import OptionError
 from impatience.lengths import split_sentences
 from impatience.metrics._judge_client import KEY, Client
 from impatience.metrics._judge_questions import ERRORS, NO_ERROR, VERSION, find_errors, find_facts, find_support
 from impatience.metrics.base import Aggregate, Column, Metric, Prediction, deviation
-from impatience.registry import option
 from impatience.sources import cache_root
 
 _SHARES = (

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from impatience.config import option
 from impatience.errors import OptionError
 from impatience.metrics.base import Aggregate, Column, Metric, Prediction, deviation
-from impatience.registry import option
 
 
 @dataclass(frozen=True)

@@ -11,33 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from impatience.data import Example
+from impatience.data import EvalRequest, Example
 from impatience.lengths import Unit
 from impatience.registry import Registry
 
 Count = Callable[[str], int]
 """Counts a text in the unit asked for."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """A text of some length to be written about an example.
-
-    Attributes:
-        key: Names the request; no two of a protocol share it.
-        example: What is read; its target is not shown to the model.
-        target: How long the text is to be.
-        unit: What is counted.
-        references: What it is compared with; empty if there is nothing of that length.
-        group: What results are grouped by; "" if there is nothing to group by.
-    """
-
-    key: str
-    example: Example
-    target: int
-    unit: Unit
-    references: tuple[str, ...] = ()
-    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,7 +26,7 @@ class Protocol(ABC):
     summary: ClassVar[str]
 
     @abstractmethod
-    def requests(self, examples: Sequence[Example], unit: Unit, count: Count) -> Iterator[Request]:
+    def requests(self, examples: Sequence[Example], unit: Unit, count: Count) -> Iterator[EvalRequest]:
         """Say which lengths are asked for."""
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from impatience.data import Example
+from impatience.config import option
+from impatience.data import EvalRequest, Example
 from impatience.errors import DataError, OptionError
 from impatience.lengths import Unit
-from impatience.protocols.base import Count, Protocol, Request
-from impatience.registry import option
+from impatience.protocols.base import Count, Protocol
 
 RUNG = "rung"
 
@@ -32,7 +32,7 @@ class Ladder(Protocol):
         if not self.rungs or len(set(self.rungs)) < len(self.rungs):
             raise OptionError(f"ladder: rungs={list(self.rungs)}: give at least one, each once.")
 
-    def requests(self, examples: Sequence[Example], unit: Unit, count: Count) -> Iterator[Request]:
+    def requests(self, examples: Sequence[Example], unit: Unit, count: Count) -> Iterator[EvalRequest]:
         """Ask for every rung of each whole ladder.
 
         Raises:
@@ -54,7 +54,7 @@ class Ladder(Protocol):
         for ladder in whole:
             for rung in self.rungs:
                 example = ladder[rung]
-                yield Request(example.id, example, count(example.target), unit, (example.target,), rung)
+                yield EvalRequest(example.id, example, count(example.target), unit, (example.target,), rung)
 
 
 PROTOCOL = Ladder

@@ -21,11 +21,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from impatience.data import Example
+from impatience.config import option
+from impatience.data import EvalRequest, Example
 from impatience.errors import OptionError
 from impatience.lengths import Unit
-from impatience.protocols.base import Count, Protocol, Request
-from impatience.registry import option
+from impatience.protocols.base import Count, Protocol
 
 Rule = Literal["seeded", "authors"]
 _RULES = get_args(Rule)
@@ -50,16 +50,16 @@ class Ood(Protocol):
         if self.rule not in _RULES:
             raise OptionError(f"ood: rule={self.rule!r}: give one of {', '.join(_RULES)}.")
 
-    def requests(self, examples: Sequence[Example], unit: Unit, count: Count) -> Iterator[Request]:
+    def requests(self, examples: Sequence[Example], unit: Unit, count: Count) -> Iterator[EvalRequest]:
         """Ask for one length below that of each source."""
         for example in examples:
             length = count(example.source)
             if self.rule == "authors":
                 share = min(95, max(20, _first_two_digits(example.id)))
-                yield Request(example.id, example, min(self.high, max(self.low, length * share // 100)), unit)
+                yield EvalRequest(example.id, example, min(self.high, max(self.low, length * share // 100)), unit)
             elif self.low < length:
                 span = min(self.high, length - 1) - self.low + 1
-                yield Request(example.id, example, self.low + _number(self.seed, example.id) % span, unit)
+                yield EvalRequest(example.id, example, self.low + _number(self.seed, example.id) % span, unit)
 
 
 def _first_two_digits(name: str) -> int:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from impatience.data import Example
+from impatience.config import option
+from impatience.data import EvalRequest, Example
 from impatience.lengths import Unit
-from impatience.protocols.base import Count, Protocol, Request
-from impatience.registry import option
+from impatience.protocols.base import Count, Protocol
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,14 @@ class Reference(Protocol):
 
     merge: bool = option(False, "make one request of examples that share a source, as long as the first")
 
-    def requests(self, examples: Sequence[Example], unit: Unit, count: Count) -> Iterator[Request]:
+    def requests(self, examples: Sequence[Example], unit: Unit, count: Count) -> Iterator[EvalRequest]:
         """Ask for the length of each reference."""
         groups: dict[str, list[Example]] = {}
         for example in examples:
             groups.setdefault(example.source if self.merge else example.id, []).append(example)
         for first, *others in groups.values():
             references = tuple(example.target for example in (first, *others))
-            yield Request(first.id, first, count(first.target), unit, references)
+            yield EvalRequest(first.id, first, count(first.target), unit, references)
 
 
 PROTOCOL = Reference

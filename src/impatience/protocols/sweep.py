@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from impatience.data import Example
+from impatience.config import option
+from impatience.data import EvalRequest, Example
 from impatience.errors import OptionError
 from impatience.lengths import Unit
-from impatience.protocols.base import Count, Protocol, Request
-from impatience.registry import option
+from impatience.protocols.base import Count, Protocol
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class Sweep(Protocol):
         if not self.lengths or min(self.lengths) < 1 or len(set(self.lengths)) < len(self.lengths):
             raise OptionError(f"sweep: lengths={list(self.lengths)}: give different whole numbers of at least 1.")
 
-    def requests(self, examples: Sequence[Example], unit: Unit, count: Count) -> Iterator[Request]:
+    def requests(self, examples: Sequence[Example], unit: Unit, count: Count) -> Iterator[EvalRequest]:
         """Ask for every length of each example."""
         del count
         for example in examples:
             for length in self.lengths:
-                yield Request(f"{example.id}@{length}", example, length, unit, (example.target,), str(length))
+                yield EvalRequest(f"{example.id}@{length}", example, length, unit, (example.target,), str(length))
 
 
 PROTOCOL = Sweep

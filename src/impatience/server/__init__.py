@@ -1,7 +1,7 @@
 """A server that writes to length: OpenAI's interface, a simpler one, and a page."""
 
 from impatience.server.app import create_app
-from impatience.server.options import Access, Limits, check_host, read_key
 from impatience.server.run import Server, listen, serve
+from impatience.server.settings import Access, Limits, check_host, read_key
 
 __all__ = ["Access", "Limits", "Server", "check_host", "create_app", "listen", "read_key", "serve"]

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request, Security
+from fastapi import FastAPI, Security
+from fastapi import Request as HttpRequest
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
@@ -17,22 +18,23 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from impatience.asks import Ask, Piece, Result
+from impatience.data import Request
+from impatience.decoding.results import Piece, Result
 from impatience.errors import ImpatienceError
-from impatience.landing import Landing
-from impatience.server.bodies import ChatBody, CompletionBody, WriteBody, WriteReply, report
+from impatience.lengths import Landing
 from impatience.server.completions import Form, ask_of
-from impatience.server.gate import Gate
-from impatience.server.options import Access, Limits
-from impatience.server.refusals import ErrorReply, Refusal, misread, refusal
-from impatience.server.replies import ClientGone, EventStream, event, json_reply, while_connected
-from impatience.server.service import Job, Service
+from impatience.server.errors import ApiError, ErrorReply, misread, refusal
+from impatience.server.middleware import AccessMiddleware
+from impatience.server.responses import ClientGone, EventStream, event, json_reply, while_connected
+from impatience.server.schemas import ChatBody, CompletionBody, WriteBody, WriteReply, report
+from impatience.server.service import OpenRequest, Service
+from impatience.server.settings import Access, Limits
 from impatience.version import __version__
-from impatience.writer import Writer
+from impatience.writing.writer import Writer
 
 log = logging.getLogger(__name__)
 
-_PAGE = Path(__file__).parents[1] / "static" / "app"
+_PAGE = Path(__file__).parent / "static"
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorReply, "description": "The request cannot be answered"},
     "5XX": {"model": ErrorReply, "description": "The server is being stopped, or too slow"},
@@ -73,7 +75,9 @@ def create_app(writer: Writer, name: str, limits: Limits | None = None, access: 
     )
     app.state.service = service
     files = [file.name for file in _PAGE.iterdir()]
-    app.add_middleware(Gate, key=access.key, body_bytes=limits.body_bytes, meters=service.meters, files=files)
+    app.add_middleware(
+        AccessMiddleware, key=access.key, body_bytes=limits.body_bytes, metrics=service.metrics, files=files
+    )
     if access.origins:
         headers = ["authorization", "content-type"]
         app.add_middleware(
@@ -87,31 +91,31 @@ def create_app(writer: Writer, name: str, limits: Limits | None = None, access: 
 
 
 def _add_errors(app: FastAPI) -> None:
-    @app.exception_handler(Refusal)
-    async def refused(request: Request, error: Refusal) -> Response:
+    @app.exception_handler(ApiError)
+    async def refused(request: HttpRequest, error: ApiError) -> Response:
         del request
         return json_reply(error.body, error.status, error.headers)
 
     @app.exception_handler(RequestValidationError)
-    async def malformed(request: Request, error: RequestValidationError) -> Response:
+    async def malformed(request: HttpRequest, error: RequestValidationError) -> Response:
         return await refused(request, misread(error.errors()[0], request.headers.get("content-type")))
 
     @app.exception_handler(HTTPException)
-    async def unknown(request: Request, error: HTTPException) -> Response:
-        answer = await refused(request, Refusal(error.status_code, f"{error.detail}.", None))
+    async def unknown(request: HttpRequest, error: HTTPException) -> Response:
+        answer = await refused(request, ApiError(error.status_code, f"{error.detail}.", None))
         answer.headers.update(error.headers or {})
         return answer
 
 
 def _add_writing(app: FastAPI, service: Service) -> None:
     @app.post("/v1/write", response_model=WriteReply, responses={200: _STREAMS})
-    async def write(body: WriteBody, request: Request) -> Response:
+    async def write(body: WriteBody, request: HttpRequest) -> Response:
         """Write a text to a length."""
         id = uuid.uuid4().hex  # noqa: A001
 
-        def ask() -> Ask:
+        def ask() -> Request:
             target, unit = body.target.counted
-            return Ask(id, body.text, target, unit, Landing.parse(body.landing), body.task)
+            return Request(id, body.text, target, unit, Landing.parse(body.landing), body.task)
 
         def reply(result: Result) -> dict[str, Any]:
             return {"id": id, "model": service.name, "text": result.text, "report": report(result)}
@@ -122,12 +126,12 @@ def _add_writing(app: FastAPI, service: Service) -> None:
         return await _whole(request, job, reply, "text")
 
     @app.post("/v1/chat/completions", response_model=None, responses={200: _STREAMS})
-    async def chat(body: ChatBody, request: Request) -> Response:
+    async def chat(body: ChatBody, request: HttpRequest) -> Response:
         """Write an answer to a chat, to a length; as OpenAI's, with ``target`` and ``landing``."""
         return await _complete(service, body, request, "messages")
 
     @app.post("/v1/completions", response_model=None, responses={200: _STREAMS})
-    async def complete(body: CompletionBody, request: Request) -> Response:
+    async def complete(body: CompletionBody, request: HttpRequest) -> Response:
         """Write from a prompt, to a length; as OpenAI's, with ``target`` and ``landing``."""
         return await _complete(service, body, request, "prompt")
 
@@ -142,7 +146,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
     async def model(name: str) -> dict[str, Any]:
         """Show the model."""
         if name != service.name:
-            raise Refusal(404, f"There is no model {name!r} here; there is {service.name!r}.", "model_not_found")
+            raise ApiError(404, f"There is no model {name!r} here; there is {service.name!r}.", "model_not_found")
         return service.card()
 
     @app.get("/healthz")
@@ -155,7 +159,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
     @app.get("/metrics")
     async def metrics() -> Response:
         """Show the counts, for Prometheus."""
-        return Response(service.meters.expose(), media_type="text/plain; version=0.0.4")
+        return Response(service.metrics.expose(), media_type="text/plain; version=0.0.4")
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
@@ -163,7 +167,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
         return FileResponse(_PAGE / "index.html")
 
 
-async def _complete(service: Service, body: ChatBody | CompletionBody, request: Request, field: str) -> Response:
+async def _complete(service: Service, body: ChatBody | CompletionBody, request: HttpRequest, field: str) -> Response:
     form = Form.new(isinstance(body, ChatBody), uuid.uuid4().hex, service.name)
     job = await _begin(service, lambda: ask_of(body, form.id, service), bool(body.stream), field)
     if body.stream:
@@ -172,18 +176,20 @@ async def _complete(service: Service, body: ChatBody | CompletionBody, request: 
     return await _whole(request, job, lambda result: form.reply(result, job.source_tokens), field)
 
 
-async def _begin(service: Service, ask: Callable[[], Ask], pieces: bool, field: str, tries: int = 1) -> Job:
+async def _begin(service: Service, ask: Callable[[], Request], pieces: bool, field: str, tries: int = 1) -> OpenRequest:
     try:
         return await service.begin(ask(), pieces=pieces, tries=tries)
     except ImpatienceError as error:
         raise refusal(error, field) from error
 
 
-def _stream(events: AsyncIterator[str], job: Job) -> EventStream:
+def _stream(events: AsyncIterator[str], job: OpenRequest) -> EventStream:
     return EventStream(events, job.close, job.service.limits.seconds + _SLACK)
 
 
-async def _whole(request: Request, job: Job, reply: Callable[[Result], dict[str, Any]], field: str) -> Response:
+async def _whole(
+    request: HttpRequest, job: OpenRequest, reply: Callable[[Result], dict[str, Any]], field: str
+) -> Response:
     """Wait for a text, and send it; if the client hangs up, nobody sees what is sent."""
     try:
         return json_reply(reply(await while_connected(request.receive, job.result())))
@@ -195,7 +201,7 @@ async def _whole(request: Request, job: Job, reply: Callable[[Result], dict[str,
         job.close()
 
 
-async def _written(job: Job, reply: Callable[[Result], dict[str, Any]]) -> AsyncIterator[str]:
+async def _written(job: OpenRequest, reply: Callable[[Result], dict[str, Any]]) -> AsyncIterator[str]:
     """Yield the events of a text that is being written."""
     try:
         async for item in job.items():
@@ -213,7 +219,7 @@ async def _spoken(events: AsyncIterator[str], field: str) -> AsyncIterator[str]:
         yield event("error", _told(error, field).body)
 
 
-def _told(error: Exception, field: str) -> Refusal:
+def _told(error: Exception, field: str) -> ApiError:
     """Return what a client is told of an error; what nobody foresaw is logged."""
     told = refusal(error, field)
     if told.status == 500:

@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from impatience.asks import Ask, Result
-from impatience.landing import Landing
-from impatience.lengths import Unit, ends_sentence
-from impatience.server.bodies import ChatBody, CompletionBody, report
-from impatience.server.refusals import Refusal
-from impatience.server.service import Job, Service
-from impatience.streaming import taken_back
+from impatience.data import Request
+from impatience.decoding.results import Result
+from impatience.lengths import Landing, Unit, ends_sentence
+from impatience.server.errors import ApiError
+from impatience.server.schemas import ChatBody, CompletionBody, report
+from impatience.server.service import OpenRequest, Service
+from impatience.writing.streaming import taken_back
 
 _HARMLESS = (
     *("user", "safety_identifier", "metadata", "store", "seed", "service_tier", "verbosity", "reasoning_effort"),
@@ -85,7 +85,7 @@ class Form:
         choice = {**({"delta": delta} if self.chat else {"text": text}), **_end(result)}
         return self._head(self._chunk_kind, [choice]) | ({"report": report(result)} if result else {})
 
-    async def stream(self, job: Job, *, usage: bool) -> AsyncIterator[str]:
+    async def stream(self, job: OpenRequest, *, usage: bool) -> AsyncIterator[str]:
         """Yield server-sent events. A reader cannot take back what it was sent, so what may change is held back."""
         if self.chat:
             opening = {"delta": {"role": "assistant", "content": ""}, **_end(None)}
@@ -115,15 +115,15 @@ class Form:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": choices}
 
 
-def ask_of(body: ChatBody | CompletionBody, id: str, service: Service) -> Ask:  # noqa: A002
+def ask_of(body: ChatBody | CompletionBody, id: str, service: Service) -> Request:  # noqa: A002
     """Return what a request asks for.
 
     Raises:
-        Refusal: If it asks for what is not done here.
+        ApiError: If it asks for what is not done here.
         ImpatienceError: If the text or the length cannot be used.
     """
     if body.model != service.name:
-        raise Refusal(
+        raise ApiError(
             404, f"There is no model {body.model!r} here; there is {service.name!r}.", "model_not_found", "model"
         )
     _refuse(body.model_extra or {})
@@ -131,12 +131,12 @@ def ask_of(body: ChatBody | CompletionBody, id: str, service: Service) -> Ask:  
     text, before = (body.text, ()) if isinstance(body, CompletionBody) else _conversation(body)
     # A model that takes chats is told in the text what to do; any other does what it always does.
     task = body.task or ("chat" if service.writer.prompts.takes_chats else None)
-    return Ask(id, text, target, unit, landing, task, before)
+    return Request(id, text, target, unit, landing, task, before)
 
 
 def _length(body: ChatBody | CompletionBody) -> tuple[int, Unit, Landing]:
     if body.target is None and body.most_tokens is None:
-        raise Refusal(
+        raise ApiError(
             400,
             'There is no length. Give "target", e.g. {"words": 40} (with the openai package: '
             'extra_body={"target": {"words": 40}}), or max_tokens.',
@@ -146,7 +146,7 @@ def _length(body: ChatBody | CompletionBody) -> tuple[int, Unit, Landing]:
     if body.target is None:
         return body.most_tokens or 1, Unit.TOKENS, Landing.parse(body.landing or "at_most")
     if body.most_tokens is not None:
-        raise Refusal(
+        raise ApiError(
             400,
             "There are a target and a limit of tokens: the target says how long the text is, so leave the limit out. "
             'With landing "at_most" the target is a limit.',
@@ -159,7 +159,9 @@ def _length(body: ChatBody | CompletionBody) -> tuple[int, Unit, Landing]:
 def _conversation(body: ChatBody) -> tuple[str, tuple[tuple[str, str], ...]]:
     *earlier, last = body.messages
     if last.role != "user":
-        raise Refusal(400, f"The last message is the {last.role}'s; it must be the user's.", "last_message", "messages")
+        raise ApiError(
+            400, f"The last message is the {last.role}'s; it must be the user's.", "last_message", "messages"
+        )
     roles = {"developer": "system"}
     return last.text, tuple((roles.get(message.role, message.role), message.text) for message in earlier)
 
@@ -169,11 +171,11 @@ def _refuse(extra: Mapping[str, Any]) -> None:
         if value is None or name in _HARMLESS:
             continue
         if name not in _NEUTRAL:
-            raise Refusal(400, f"There is no field {name!r}.", "unknown_parameter", ascii(name)[1:-1])
+            raise ApiError(400, f"There is no field {name!r}.", "unknown_parameter", ascii(name)[1:-1])
         neutral = _NEUTRAL[name]
         if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in neutral):
             accepted = " or ".join(map(json.dumps, neutral)) or "null"
-            raise Refusal(
+            raise ApiError(
                 400,
                 f"{name} would change the text, and this server does not do it: it writes the likeliest text of the "
                 f"length asked for. Leave it out, or give {accepted}.",

@@ -12,18 +12,17 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from impatience.asks import Ask, Piece, Result
-from impatience.data import TASKS
-from impatience.drafting import goal_of
-from impatience.landing import Landing
-from impatience.lengths import Unit
-from impatience.long_texts import fits
-from impatience.server.desk import Desk
-from impatience.server.meters import Meters
-from impatience.server.options import Limits
-from impatience.server.refusals import Refusal
-from impatience.streaming import Feed, Gone, Item
-from impatience.writer import Writer
+from impatience.data import TASKS, Request
+from impatience.decoding.results import Piece, Result
+from impatience.lengths import Landing, Unit
+from impatience.server.errors import ApiError
+from impatience.server.metrics import ServerMetrics
+from impatience.server.settings import Limits
+from impatience.server.worker import ModelWorker
+from impatience.writing.long_texts import fits
+from impatience.writing.retrying import goal_of
+from impatience.writing.streaming import Cancelled, Item, ResultStream
+from impatience.writing.writer import Writer
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +45,9 @@ class Service:
     def __init__(self, writer: Writer, name: str, limits: Limits, *, log_texts: bool = False) -> None:
         self.writer, self.name, self.limits, self.log_texts = writer, name, limits, log_texts
         self.created = int(time.time())
-        self.meters = Meters(lambda: self.taken, lambda: self.desk.waiting)
-        self.desk = Desk(writer, limits.budget, self.meters.batch)
-        self.jobs: set[Job] = set()
+        self.metrics = ServerMetrics(lambda: self.taken, lambda: self.desk.waiting)
+        self.desk = ModelWorker(writer, limits.budget, self.metrics.batch)
+        self.jobs: set[OpenRequest] = set()
         self.draining = False
         self._seconds = 1.0
         self.readers = ThreadPoolExecutor(1, "impatience-read")
@@ -81,7 +80,7 @@ class Service:
             },
         }
 
-    async def begin(self, ask: Ask, *, pieces: bool, tries: int = 1) -> Job:
+    async def begin(self, ask: Request, *, pieces: bool, tries: int = 1) -> OpenRequest:
         """Give a request a place and let its text be written.
 
         Args:
@@ -90,18 +89,18 @@ class Service:
             tries: How many texts are written for it at most; with more than one there are no pieces.
 
         Raises:
-            Refusal: If the server is full, or stops, or the request is over a limit.
+            ApiError: If the server is full, or stops, or the request is over a limit.
             ImpatienceError: If the model cannot write what is asked for.
         """
         if self.draining:
-            raise Refusal(503, "The server is being stopped. Try another, or later.", "stopping", retry_after=5)
+            raise ApiError(503, "The server is being stopped. Try another, or later.", "stopping", retry_after=5)
         if self.taken >= self.limits.requests:
             after = max(1, min(60, math.ceil(self._seconds)))
-            raise Refusal(
+            raise ApiError(
                 429, f"{self.taken} requests are being answered or wait: try again later.", "queue_full", None, after
             )
         self._check_size(ask)
-        job = Job(self, ask, pieces=pieces, tries=tries)
+        job = OpenRequest(self, ask, pieces=pieces, tries=tries)
         try:
             await job.hand_in()
         except BaseException:
@@ -109,22 +108,22 @@ class Service:
             raise
         return job
 
-    def _check_size(self, ask: Ask) -> None:
+    def _check_size(self, ask: Request) -> None:
         size, most = len(ask.text) + sum(len(text) for _, text in ask.before), self.limits.source_characters
         if size > most:
-            raise Refusal(400, f"The text has {size:,} characters; this server takes {most:,}.", "source_too_long")
+            raise ApiError(400, f"The text has {size:,} characters; this server takes {most:,}.", "source_too_long")
 
-    def read(self, feed: Feed, tries: int = 1) -> int:
+    def read(self, feed: ResultStream, tries: int = 1) -> int:
         """Read a source, let the model write from it, and return how many tokens it has; a long one takes a while.
 
         Raises:
-            Refusal: If the target is over the limit.
+            ApiError: If the target is over the limit.
             ImpatienceError: If the model cannot write what is asked for.
         """
         ask = feed.ask
         ids = self.writer.check(ask)
         if (tokens := self.writer.prompts.output(ask, len(ids))) > self.limits.target_tokens + 1:
-            raise Refusal(
+            raise ApiError(
                 400,
                 f"{ask.target:,} {ask.unit} are about {tokens - 1:,} tokens; this server writes "
                 f"{self.limits.target_tokens:,} at most. Ask for less.",
@@ -138,10 +137,10 @@ class Service:
             self._condensers.submit(self.desk.hand_in_long, feed, tries)
         return len(ids)
 
-    def finished(self, job: Job, result: Result, seconds: float) -> None:
+    def finished(self, job: OpenRequest, result: Result, seconds: float) -> None:
         """Note that a request was answered."""
         self._seconds += 0.2 * (seconds - self._seconds)
-        self.meters.text(result)
+        self.metrics.text(result)
         log.info(
             "%s: %d of %d %s, %s, %d tokens in %.2f s",
             *(result.id, result.length, result.target, result.unit, result.landed, result.tokens, seconds),
@@ -163,7 +162,7 @@ class Service:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-class Job:
+class OpenRequest:
     """A request that has a place. Whoever holds it must close it, or the place is lost.
 
     Args:
@@ -173,12 +172,12 @@ class Job:
         tries: How many texts are written for it at most.
     """
 
-    def __init__(self, service: Service, ask: Ask, *, pieces: bool, tries: int = 1) -> None:
+    def __init__(self, service: Service, ask: Request, *, pieces: bool, tries: int = 1) -> None:
         self.service, self.ask, self.tries = service, ask, tries
         self.source_tokens = 0
         self._loop = asyncio.get_running_loop()
         self._items: asyncio.Queue[Item] = asyncio.Queue()
-        self._feed = Feed(ask, service.writer.model.vocabulary, self._deliver, pieces=pieces)
+        self._feed = ResultStream(ask, service.writer.model.vocabulary, self._deliver, pieces=pieces)
         self._begun = self._loop.time()
         service.jobs.add(self)
 
@@ -191,7 +190,7 @@ class Job:
         """Yield the pieces as they are written, and the result.
 
         Raises:
-            Refusal: If it takes too long, or the server stops.
+            ApiError: If it takes too long, or the server stops.
             Exception: What went wrong while it was written.
         """
         limit = self.service.limits.seconds
@@ -200,9 +199,9 @@ class Job:
                 async with asyncio.timeout_at(self._begun + limit):
                     item = await self._items.get()
             except TimeoutError:
-                raise Refusal(504, f"The text was not written within {limit:g} seconds.", "timeout") from None
-            if isinstance(item, Gone):
-                raise Refusal(503, "The server was stopped before the text was written.", "stopping", retry_after=5)
+                raise ApiError(504, f"The text was not written within {limit:g} seconds.", "timeout") from None
+            if isinstance(item, Cancelled):
+                raise ApiError(503, "The server was stopped before the text was written.", "stopping", retry_after=5)
             if isinstance(item, BaseException):
                 raise item
             if isinstance(item, Result):
@@ -225,7 +224,7 @@ class Job:
 
     def give_up(self) -> None:
         """End it without a text; this is called in the event loop."""
-        self._items.put_nowait(Gone())
+        self._items.put_nowait(Cancelled())
 
     def _deliver(self, item: Item) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody is there any more

@@ -35,7 +35,7 @@ __all__ = [
 
 DEFAULT_MODEL = "impatience-135m"
 """What is written with when no model is named."""
-SHIPPED = {DEFAULT_MODEL: Path(__file__).parents[1] / "default"}
+SHIPPED = {DEFAULT_MODEL: Path(__file__).parent / DEFAULT_MODEL}
 """Models of our own that come with the package, each an adapter of a packaged model."""
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)

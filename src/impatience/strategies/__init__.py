@@ -1,5 +1,7 @@
 """Ways to get a text of some length from a model, one file each; the file name is the strategy's name."""
 
-from impatience.strategies.base import STRATEGIES, Draft, Pen, Strategy
+from impatience.decoding.generator import TextGenerator
+from impatience.decoding.results import Draft
+from impatience.strategies.base import STRATEGIES, Strategy
 
-__all__ = ["STRATEGIES", "Draft", "Pen", "Strategy"]
+__all__ = ["STRATEGIES", "Draft", "Strategy", "TextGenerator"]

@@ -19,20 +19,22 @@ from typing import Any, ClassVar
 
 import torch
 
+from impatience.config import option
+from impatience.data import EvalRequest
+from impatience.decoding.generator import LIMIT, TextGenerator
+from impatience.decoding.results import Draft
 from impatience.errors import OptionError
-from impatience.protocols import Request
-from impatience.registry import Registry, option
-from impatience.strategies._pen import LIMIT, Draft, Pen
+from impatience.registry import Registry
 
-__all__ = ["STRATEGIES", "Draft", "Limited", "Pen", "Sampled", "Strategy", "seeded", "within"]
+__all__ = ["STRATEGIES", "Draft", "Limited", "Sampled", "Strategy", "TextGenerator", "seeded", "within"]
 
 
 @contextmanager
-def seeded(seed: int, requests: Sequence[Request], pen: Pen) -> Iterator[random.Random]:
+def seeded(seed: int, requests: Sequence[EvalRequest], generator: TextGenerator) -> Iterator[random.Random]:
     """Let what is drawn inside depend on a seed and the requests' keys alone, and leave what is drawn outside alone."""
     content = json.dumps([seed, [request.key for request in requests]])
     entropy = int.from_bytes(hashlib.sha256(content.encode()).digest()[:7], "big")
-    device = pen.model.device
+    device = generator.model.device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(entropy)
         yield random.Random(entropy)
@@ -48,12 +50,12 @@ class Strategy(ABC):
 
     summary: ClassVar[str]
 
-    def check(self, pen: Pen) -> None:
+    def check(self, generator: TextGenerator) -> None:
         """Refuse a model that this strategy cannot use; ``write`` does so too, before anything is written."""
-        del pen
+        del generator
 
     @abstractmethod
-    def write(self, pen: Pen, requests: Sequence[Request]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
         """Write a text for each request; all of them are in one unit."""
 
 

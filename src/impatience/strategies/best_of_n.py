@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from impatience.protocols import Request
-from impatience.registry import option
-from impatience.strategies.base import Draft, Pen, Sampled, seeded, within
+from impatience.config import option
+from impatience.data import EvalRequest
+from impatience.decoding.generator import TextGenerator
+from impatience.decoding.results import Draft
+from impatience.strategies.base import Sampled, seeded, within
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,10 @@ class BestOfN(Sampled):
         within("n", self.n, 1)
         within("temperature", self.temperature, 0.01)
 
-    def write(self, pen: Pen, requests: Sequence[Request]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
         """Draw without the signal, and choose."""
-        with seeded(self.seed, requests, pen):
-            drafts = pen.unsteered(
+        with seeded(self.seed, requests, generator):
+            drafts = generator.unsteered(
                 requests, limit=self.limit, num_return_sequences=self.n, **self.sampling(self.temperature)
             )
         return [

@@ -2,7 +2,7 @@
 
 A text is written as ``natural`` writes it. If it is off its target or stops inside a sentence, it is taken back to
 shortly before the target, and endings are drawn from there; of all these a finished one is kept that is nearest to the
-target, see ``impatience.tries``. Nothing of this is forced, so a draft says "natural" if the text that was kept is on
+target, see ``decoding.retries``. Nothing of this is forced, so a draft says "natural" if the text that was kept is on
 target. With ``landing="exact"`` or ``"at_most"`` only what landed so is kept, and a text is forced where nothing did.
 This is what ``impatience write`` does. What is drawn depends on the requests alone. A model without a signal writes
 one text.
@@ -16,12 +16,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from impatience.data import TEMPLATES
-from impatience.landing import Landing
-from impatience.protocols import Request
-from impatience.registry import option
-from impatience.strategies.base import Draft, Pen, Strategy
-from impatience.tries import TRIES, Goal, Try, check_tries, tried
+from impatience.config import option
+from impatience.data import TEMPLATES, EvalRequest
+from impatience.decoding.generator import TextGenerator
+from impatience.decoding.results import Draft
+from impatience.decoding.retries import TRIES, Goal, Try, check_tries, tried
+from impatience.lengths import Landing
+from impatience.strategies.base import Strategy
 
 
 @dataclass(frozen=True)
@@ -40,21 +41,21 @@ class Endings(Strategy):
         check_tries(self.tries)
         Landing.parse(self.landing)
 
-    def write(self, pen: Pen, requests: Sequence[Request]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
         """Write with the signal, draw endings where that did not land well, and choose."""
-        sentence, landing = pen.encoder.template is not TEMPLATES["title"], Landing(self.landing)
-        tries = self.tries if pen.model.steering.tells else 1
+        sentence, landing = generator.encoder.template is not TEMPLATES["title"], Landing(self.landing)
+        tries = self.tries if generator.model.steering.tells else 1
         goals = [Goal(request.target, request.unit, landing, sentence, tries) for request in requests]
         spent = [0] * len(requests)
 
         def write(some: Sequence[Try]) -> Iterator[tuple[Try, Draft]]:
             asked, begun = [requests[one.place] for one in some], [one.begun for one in some]
-            for one, draft in zip(some, pen.steered(asked, some[0].landing, begun=begun), strict=True):
+            for one, draft in zip(some, generator.steered(asked, some[0].landing, begun=begun), strict=True):
                 spent[one.place] += draft.tokens_spent
                 held = one.landing is not Landing.NATURAL
                 yield one, draft if held else replace(draft, landed=goals[one.place].landed(draft))
 
-        drafts = {row: draft for row, draft in tried(goals, pen.vocabulary, write) if isinstance(draft, Draft)}
+        drafts = {row: draft for row, draft in tried(goals, generator.vocabulary, write) if isinstance(draft, Draft)}
         return [replace(drafts[row], tokens_spent=tokens) for row, tokens in enumerate(spent)]
 
 

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from impatience.protocols import Request
-from impatience.strategies.base import Draft, Pen, Strategy
+from impatience.data import EvalRequest
+from impatience.decoding.generator import TextGenerator
+from impatience.decoding.results import Draft
+from impatience.strategies.base import Strategy
 
 
 @dataclass(frozen=True)
@@ -22,9 +24,9 @@ class Exact(Strategy):
 
     summary: ClassVar[str] = "the model's own signal, and EOS exactly at the target"
 
-    def write(self, pen: Pen, requests: Sequence[Request]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
         """Write with the signal, and land exactly."""
-        return pen.steered(requests, "exact")
+        return generator.steered(requests, "exact")
 
 
 STRATEGY = Exact

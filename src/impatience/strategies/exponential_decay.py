@@ -18,10 +18,12 @@ import torch
 from torch import Tensor
 from transformers import ExponentialDecayLengthPenalty, LogitsProcessor
 
+from impatience.config import option
+from impatience.data import EvalRequest
+from impatience.decoding.generator import TextGenerator
+from impatience.decoding.results import Draft
 from impatience.lengths import Unit
-from impatience.protocols import Request
-from impatience.registry import option
-from impatience.strategies.base import Draft, Limited, Pen, within
+from impatience.strategies.base import Limited, within
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,13 @@ class ExponentialDecay(Limited):
         within("start", self.start, 0)
         within("factor", self.factor, 1)
 
-    def write(self, pen: Pen, requests: Sequence[Request]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
         """Write without the signal, with a growing chance to end."""
-        inputs = pen.inputs(requests)
-        starts = [int(self.start * pen.convert(request, Unit.TOKENS)) for request in requests]
-        first = pen.first(inputs) + pen.extra
-        pushes = [ExponentialDecayLengthPenalty((start, self.factor), pen.eos, first) for start in starts]
-        return pen.unsteered(requests, inputs=inputs, limit=self.limit, logits_processor=[_RowByRow(pushes)])
+        inputs = generator.inputs(requests)
+        starts = [int(self.start * generator.convert(request, Unit.TOKENS)) for request in requests]
+        first = generator.first(inputs) + generator.extra
+        pushes = [ExponentialDecayLengthPenalty((start, self.factor), generator.eos, first) for start in starts]
+        return generator.unsteered(requests, inputs=inputs, limit=self.limit, logits_processor=[_RowByRow(pushes)])
 
 
 class _RowByRow(LogitsProcessor):  # type: ignore[misc]

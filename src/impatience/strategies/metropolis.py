@@ -36,9 +36,11 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from impatience.protocols import Request
-from impatience.registry import option
-from impatience.strategies.base import Draft, Pen, Sampled, seeded, within
+from impatience.config import option
+from impatience.data import EvalRequest
+from impatience.decoding.generator import TextGenerator
+from impatience.decoding.results import Draft
+from impatience.strategies.base import Sampled, seeded, within
 
 
 @dataclass(frozen=True)
@@ -56,30 +58,34 @@ class Metropolis(Sampled):
         within("steps", self.steps, 1)
         within("temperature", self.temperature, 1e-6)
 
-    def write(self, pen: Pen, requests: Sequence[Request]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
         """Run a chain for each request, all side by side."""
-        with seeded(self.seed, requests, pen) as chance:
-            chains = [_Chain(draft, own) for draft, own in zip(self._draw(pen, requests), requests, strict=True)]
+        with seeded(self.seed, requests, generator) as chance:
+            chains = [_Chain(draft, own) for draft, own in zip(self._draw(generator, requests), requests, strict=True)]
             for _ in range(self.steps):
                 moving = [chain for chain in chains if chain.best.landed == "missed"]
                 if not moving:
                     break
                 kept = [chain.state.ids[: chance.randrange(_size(chain.state))] for chain in moving]
-                drawn = self._draw(pen, [chain.request for chain in moving], kept)
+                drawn = self._draw(generator, [chain.request for chain in moving], kept)
                 for chain, draft, prefix in zip(moving, drawn, kept, strict=True):
                     chain.step(draft, draft.tokens_spent - len(prefix), self.temperature, chance)
         return [chain.result() for chain in chains]
 
-    def _draw(self, pen: Pen, requests: Sequence[Request], kept: Sequence[tuple[int, ...]] = ()) -> list[Draft]:
-        inputs = pen.inputs(requests)
-        replay = [_Replay(kept, pen.first(inputs))] if kept else []
-        return pen.unsteered(requests, inputs=inputs, limit=self.limit, logits_processor=replay, **self.sampling())
+    def _draw(
+        self, generator: TextGenerator, requests: Sequence[EvalRequest], kept: Sequence[tuple[int, ...]] = ()
+    ) -> list[Draft]:
+        inputs = generator.inputs(requests)
+        replay = [_Replay(kept, generator.first(inputs))] if kept else []
+        return generator.unsteered(
+            requests, inputs=inputs, limit=self.limit, logits_processor=replay, **self.sampling()
+        )
 
 
 class _Chain:
     """The walk of one text."""
 
-    def __init__(self, draft: Draft, request: Request) -> None:
+    def __init__(self, draft: Draft, request: EvalRequest) -> None:
         self.request, self.spent = request, draft.tokens_spent
         self.start = self.state = self.best = draft
 

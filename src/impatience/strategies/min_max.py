@@ -20,12 +20,13 @@ from typing import ClassVar
 
 from transformers import MinNewTokensLengthLogitsProcessor
 
-from impatience.generation import step_budget
-from impatience.landing import Landing
-from impatience.lengths import Target, Unit
-from impatience.protocols import Request
-from impatience.registry import option
-from impatience.strategies.base import Draft, Pen, Strategy, within
+from impatience.config import option
+from impatience.control.generation import step_budget
+from impatience.data import EvalRequest
+from impatience.decoding.generator import TextGenerator
+from impatience.decoding.results import Draft
+from impatience.lengths import Landing, Target, Unit
+from impatience.strategies.base import Strategy, within
 
 
 @dataclass(frozen=True)
@@ -43,24 +44,27 @@ class MinMax(Strategy):
         within("window", self.window, 0, 1)
         within("beams", self.beams, 1)
 
-    def write(self, pen: Pen, requests: Sequence[Request]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
         """Write without the signal, requests with the same window together."""
-        sizes = [pen.convert(request, Unit.TOKENS) for request in requests]
+        sizes = [generator.convert(request, Unit.TOKENS) for request in requests]
         drafts: dict[int, Draft] = {}
         for size in dict.fromkeys(sizes):
             rows = [row for row, own in enumerate(sizes) if own == size]
-            drafts.update(zip(rows, self._search(pen, [requests[row] for row in rows], size), strict=True))
+            drafts.update(zip(rows, self._search(generator, [requests[row] for row in rows], size), strict=True))
         return [drafts[row] for row in range(len(requests))]
 
-    def _search(self, pen: Pen, requests: Sequence[Request], tokens: int) -> list[Draft]:
-        inputs, reach = pen.inputs(requests), int(tokens * self.window)
-        room = pen.room(inputs)
+    def _search(self, generator: TextGenerator, requests: Sequence[EvalRequest], tokens: int) -> list[Draft]:
+        inputs, reach = generator.inputs(requests), int(tokens * self.window)
+        room = generator.room(inputs)
         shortest = MinNewTokensLengthLogitsProcessor(
-            pen.first(inputs), max(1, tokens - reach) + pen.extra, pen.eos, device=str(pen.model.device)
+            generator.first(inputs),
+            max(1, tokens - reach) + generator.extra,
+            generator.eos,
+            device=str(generator.model.device),
         )
         # Refuses what the model has no room for; what it gives, EOS included, is for the target itself.
-        longest = step_budget(Target(Unit.TOKENS, (tokens,)), Landing.EXACT, room, pen.extra) + reach
-        return pen.unsteered(
+        longest = step_budget(Target(Unit.TOKENS, (tokens,)), Landing.EXACT, room, generator.extra) + reach
+        return generator.unsteered(
             requests,
             inputs=inputs,
             max_new_tokens=longest if room is None else min(longest, room),

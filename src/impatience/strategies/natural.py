@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from impatience.protocols import Request
-from impatience.strategies.base import Draft, Pen, Strategy
+from impatience.data import EvalRequest
+from impatience.decoding.generator import TextGenerator
+from impatience.decoding.results import Draft
+from impatience.strategies.base import Strategy
 
 
 @dataclass(frozen=True)
@@ -23,9 +25,9 @@ class Natural(Strategy):
 
     summary: ClassVar[str] = "the model's own signal; it ends when it chooses to"
 
-    def write(self, pen: Pen, requests: Sequence[Request]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
         """Write with the signal."""
-        return pen.steered(requests)
+        return generator.steered(requests)
 
 
 STRATEGY = Natural

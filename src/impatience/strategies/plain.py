@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from impatience.protocols import Request
-from impatience.strategies.base import Draft, Limited, Pen
+from impatience.data import EvalRequest
+from impatience.decoding.generator import TextGenerator
+from impatience.decoding.results import Draft
+from impatience.strategies.base import Limited
 
 
 @dataclass(frozen=True)
@@ -23,9 +25,9 @@ class Plain(Limited):
 
     summary: ClassVar[str] = "the base model alone; nothing is said about length"
 
-    def write(self, pen: Pen, requests: Sequence[Request]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
         """Write without the signal."""
-        return pen.unsteered(requests, limit=self.limit)
+        return generator.unsteered(requests, limit=self.limit)
 
 
 STRATEGY = Plain

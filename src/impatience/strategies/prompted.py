@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from impatience.data import EvalRequest
+from impatience.decoding.generator import TextGenerator
+from impatience.decoding.results import Draft
 from impatience.lengths import Unit
-from impatience.protocols import Request
 from impatience.strategies._instructions import amount, instructed, require_chat
-from impatience.strategies.base import Draft, Limited, Pen
+from impatience.strategies.base import Limited
 
 
 @dataclass(frozen=True)
@@ -25,20 +27,20 @@ class Prompted(Limited):
 
     summary: ClassVar[str] = "an instruct model is asked for the length in its prompt"
 
-    def check(self, pen: Pen) -> None:
+    def check(self, generator: TextGenerator) -> None:
         """Refuse a model that follows no instructions."""
-        require_chat(pen)
+        require_chat(generator)
 
-    def write(self, pen: Pen, requests: Sequence[Request]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
         """Ask for the length, and take what comes."""
-        self.check(pen)
-        inputs = instructed(pen, requests, [_instruction(pen, request) for request in requests])
-        return pen.unsteered(requests, inputs=inputs, limit=self.limit)
+        self.check(generator)
+        inputs = instructed(generator, requests, [_instruction(generator, request) for request in requests])
+        return generator.unsteered(requests, inputs=inputs, limit=self.limit)
 
 
-def _instruction(pen: Pen, request: Request) -> str:
+def _instruction(generator: TextGenerator, request: EvalRequest) -> str:
     unit = Unit.WORDS if request.unit is Unit.TOKENS else request.unit
-    return f"Write exactly {amount(pen.convert(request, unit), unit)}, and nothing but the text itself."
+    return f"Write exactly {amount(generator.convert(request, unit), unit)}, and nothing but the text itself."
 
 
 STRATEGY = Prompted

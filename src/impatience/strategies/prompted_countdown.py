@@ -20,11 +20,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from impatience.config import option
+from impatience.data import EvalRequest
+from impatience.decoding.generator import TextGenerator
+from impatience.decoding.results import Draft
 from impatience.lengths import Unit
-from impatience.protocols import Request
-from impatience.registry import option
 from impatience.strategies._instructions import amount, instructed, require_chat
-from impatience.strategies.base import Draft, Limited, Pen
+from impatience.strategies.base import Limited
 
 _MARKER = re.compile(r"\s*<\d+>\s*")
 _CUT_MARKER = re.compile(r"\s*<\d*$")
@@ -42,21 +44,21 @@ class PromptedCountdown(Limited):
 
     limit: int = option(4096, "the most tokens of a text, markers included; fewer where the model has less room")
 
-    def check(self, pen: Pen) -> None:
+    def check(self, generator: TextGenerator) -> None:
         """Refuse a model that follows no instructions."""
-        require_chat(pen)
+        require_chat(generator)
 
-    def write(self, pen: Pen, requests: Sequence[Request]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
         """Ask for a countdown, and take the numbers out."""
-        self.check(pen)
-        inputs = instructed(pen, requests, [_instruction(pen, request) for request in requests])
-        drafts = pen.unsteered(requests, inputs=inputs, limit=self.limit)
-        return [_without_markers(pen, draft, request) for draft, request in zip(drafts, requests, strict=True)]
+        self.check(generator)
+        inputs = instructed(generator, requests, [_instruction(generator, request) for request in requests])
+        drafts = generator.unsteered(requests, inputs=inputs, limit=self.limit)
+        return [_without_markers(generator, draft, request) for draft, request in zip(drafts, requests, strict=True)]
 
 
-def _instruction(pen: Pen, request: Request) -> str:
+def _instruction(generator: TextGenerator, request: EvalRequest) -> str:
     unit = Unit.SENTENCES if request.unit is Unit.SENTENCES else Unit.WORDS
-    number = pen.convert(request, unit)
+    number = generator.convert(request, unit)
     return (
         f"Write exactly {amount(number, unit)}, and count down as you go: in front of each {unit.removesuffix('s')} "
         f"put how many are still to come, itself included, from <{number}> to <1>, and close with <0>. "
@@ -64,12 +66,12 @@ def _instruction(pen: Pen, request: Request) -> str:
     )
 
 
-def _without_markers(pen: Pen, draft: Draft, request: Request) -> Draft:
+def _without_markers(generator: TextGenerator, draft: Draft, request: EvalRequest) -> Draft:
     text = readable(draft.text)
     if text == draft.text:
         return draft
-    ids = pen.encode(text)
-    length = pen.count(text, request.unit)
+    ids = generator.encode(text)
+    length = generator.count(text, request.unit)
     landed = draft.ended and length == request.target
     return replace(draft, ids=ids, text=text, length=length, landed="natural" if landed else "missed", eos_curve=())
 

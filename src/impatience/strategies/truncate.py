@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from impatience.protocols import Request
+from impatience.data import EvalRequest
+from impatience.decoding.generator import TextGenerator
+from impatience.decoding.results import Draft
 from impatience.strategies._cutting import cut
-from impatience.strategies.base import Draft, Limited, Pen
+from impatience.strategies.base import Limited
 
 
 @dataclass(frozen=True)
@@ -24,10 +26,10 @@ class Truncate(Limited):
 
     summary: ClassVar[str] = "the plain text, cut at the target wherever that falls"
 
-    def write(self, pen: Pen, requests: Sequence[Request]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
         """Write without the signal and cut."""
-        drafts = pen.unsteered(requests, limit=self.limit)
-        return [cut(pen, draft, own.unit, own.target) for draft, own in zip(drafts, requests, strict=True)]
+        drafts = generator.unsteered(requests, limit=self.limit)
+        return [cut(generator, draft, own.unit, own.target) for draft, own in zip(drafts, requests, strict=True)]
 
 
 STRATEGY = Truncate

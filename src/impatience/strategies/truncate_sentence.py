@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from impatience.protocols import Request
+from impatience.data import EvalRequest
+from impatience.decoding.generator import TextGenerator
+from impatience.decoding.results import Draft
 from impatience.strategies._cutting import cut, keep, sentence_ends
-from impatience.strategies.base import Draft, Limited, Pen
+from impatience.strategies.base import Limited
 
 
 @dataclass(frozen=True)
@@ -24,20 +26,20 @@ class TruncateSentence(Limited):
 
     summary: ClassVar[str] = "the plain text, cut at the last sentence end that is not over the target"
 
-    def write(self, pen: Pen, requests: Sequence[Request]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
         """Write without the signal and cut."""
-        drafts = pen.unsteered(requests, limit=self.limit)
-        return [_cut(pen, draft, request) for draft, request in zip(drafts, requests, strict=True)]
+        drafts = generator.unsteered(requests, limit=self.limit)
+        return [_cut(generator, draft, request) for draft, request in zip(drafts, requests, strict=True)]
 
 
-def _cut(pen: Pen, draft: Draft, request: Request) -> Draft:
+def _cut(generator: TextGenerator, draft: Draft, request: EvalRequest) -> Draft:
     if draft.length <= request.target:
         return replace(draft, landed="natural" if draft.ended else "missed")
     for end in reversed(sentence_ends(draft.text)):
-        kept = keep(pen, draft, draft.text[:end], request.unit, request.target)
+        kept = keep(generator, draft, draft.text[:end], request.unit, request.target)
         if kept.length <= request.target:
             return replace(kept, ended=True, landed="forced")
-    return cut(pen, draft, request.unit, request.target)
+    return cut(generator, draft, request.unit, request.target)
 
 
 STRATEGY = TruncateSentence

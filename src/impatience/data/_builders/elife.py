@@ -8,14 +8,7 @@ from typing import Any
 from xml.etree.ElementTree import ParseError
 
 from impatience.data._builders._jats import FORMULA, Article, read_article
-from impatience.data._builders._writing import (
-    SplitWriter,
-    find_files,
-    normalized,
-    one_line,
-    split_of,
-    word_count,
-)
+from impatience.data._builders._writing import SplitWriter, find_files, normalized, one_line, split_of, word_count
 
 ORIGIN = "elifesciences/elife-article-xml at 72034a54"
 SOURCE_WORDS = 700

@@ -1,0 +1,1 @@
+"""Measures speed, side by side in one run."""

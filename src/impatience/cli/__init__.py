@@ -1,0 +1,5 @@
+"""The command line."""
+
+from impatience.cli.commands import main
+
+__all__ = ["main"]

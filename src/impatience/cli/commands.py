@@ -1,0 +1,112 @@
+"""The command line. Nothing heavy is imported until a command needs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from impatience.cli import bench, compare, data, evaluate, serve, train, write
+from impatience.errors import ImpatienceError
+
+app = typer.Typer(
+    help="Language models that write to length: ask for 40 words and get a text of 40 words that ends.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+plot = typer.Typer(help="Draw pictures.", no_args_is_help=True)
+app.add_typer(data.app, name="data")
+app.add_typer(bench.app, name="bench")
+app.add_typer(plot, name="plot")
+
+
+def main() -> None:
+    """Run the command line; our own errors become one message and exit code 2."""
+    try:
+        app(prog_name="impatience")
+    except ImpatienceError as error:
+        typer.echo(f"impatience: {error}", err=True)
+        raise SystemExit(2) from None
+
+
+def _version(shown: bool) -> None:
+    if shown:
+        import impatience
+
+        typer.echo(f"impatience {impatience.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    del version
+
+
+app.command()(write.write)
+app.command()(write.batch)
+app.command()(serve.serve)
+app.command()(train.train)
+app.command()(train.recipes)
+app.command()(data.datasets)
+app.command()(evaluate.evaluate)
+app.command()(evaluate.metrics)
+app.command()(evaluate.protocols)
+app.command()(evaluate.strategies)
+app.command()(compare.compare)
+for _command in compare.PLOTS:
+    plot.command()(_command)
+
+
+@app.command()
+def methods() -> None:
+    """List the length control methods and their options."""
+    from dataclasses import fields
+
+    from impatience.methods import METHODS, Method
+
+    shared = {field.name for field in fields(Method)}
+    for name, method in METHODS.items():
+        summary = (sys.modules[method.__module__].__doc__ or method.__name__).splitlines()[0]
+        typer.echo(f"{name:6} {summary}")
+    typer.echo("\nOptions of attach(model, method, …) and of recipes:")
+    options = [("", field) for field in fields(Method)]
+    options += [
+        (f"{n}: ", field) for n, method in METHODS.items() for field in fields(method) if field.name not in shared
+    ]
+    for owner, field in options:
+        typer.echo(f"  {owner}{field.name} = {field.default!r}: {field.metadata.get('help', '')}")
+
+
+@app.command()
+def models() -> None:
+    """List the model families, and the models that are fetched by name."""
+    from impatience.families import FAMILIES
+    from impatience.sources import PACKAGED, SHIPPED, is_cached, toy
+
+    for name, family in FAMILIES.items():
+        kind = "encoder-decoder" if family.encoder_decoder else "decoder-only"
+        typer.echo(f"{name:9} {kind:16} {', '.join(family.model_types)}")
+    typer.echo(f"\nOur own: {', '.join(SHIPPED)}, the default\nFetched by name:")
+    for packaged in PACKAGED.values():
+        state = "cached" if is_cached(packaged) else f"{packaged.download_mb} MB to fetch"
+        typer.echo(f"{packaged.name} ({packaged.licence}, {state})")
+    typer.echo(f"\nBuilt on the spot, untrained, to try things on: {', '.join(toy.NAMES)}")
+
+
+@plot.command()
+def signal(
+    folder: Annotated[Path, typer.Option(help="Where to write signal.png and similarity.png.")] = Path("."),
+    width: Annotated[int, typer.Option(help="Width D of the model.")] = 512,
+) -> None:
+    """Draw the impatience signal, and how alike each method's signal is to itself along a text."""
+    from impatience.evaluation import plotting
+
+    for name, figure in (("signal", plotting.signal_figure(width)), ("similarity", plotting.similarity_figure(width))):
+        typer.echo(plotting.save(figure, folder / f"{name}.png"))

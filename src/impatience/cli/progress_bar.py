@@ -1,0 +1,55 @@
+"""A bar on a terminal while many texts are written: how many are done, how fast, and how long it will take."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class ProgressBar:
+    """Counts what is done, and shows it on a terminal for as long as the block lasts.
+
+    Args:
+        total: How many there are; 0 until that is known.
+        quiet: Count in silence.
+    """
+
+    def __init__(self, total: int = 0, *, quiet: bool = False) -> None:
+        console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("writing"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=console,
+            disable=quiet or not console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=total, rate="", note="")
+
+    @property
+    def done(self) -> int:
+        """How many are done."""
+        return int(self._bar.tasks[0].completed)
+
+    def advance(self, count: int) -> None:
+        """Count further rows as done."""
+        self.set(self.done + count, int(self._bar.tasks[0].total or 0))
+
+    def set(self, done: int, total: int, note: str = "") -> None:
+        """Show how many of how many are done, and a note."""
+        self._bar.update(self._task, completed=done, total=total, note=note)
+        if speed := self._bar.tasks[0].speed:
+            self._bar.update(self._task, rate=f"{speed:.1f}/s")
+
+    def __enter__(self) -> Self:
+        """Show the bar."""
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave it as it is."""
+        self._bar.stop()

@@ -1,0 +1,1 @@
+"""Generates texts: our own decoding loop, packing of batches, retries."""

@@ -1,0 +1,74 @@
+"""Steps as CUDA graphs: recorded once for each shape of batch, then replayed.
+
+A small model on a large GPU waits for its processor to launch thousands of small kernels. A graph launches them all
+at once. In training, gradients live in tensors of their own that every graph writes to, so the optimizer works as it
+always does. In writing, all that changes from step to step is in tensors that stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Body = Callable[[dict[str, Tensor]], Tensor]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One recorded step: its graph, where it reads, and where it leaves the loss."""
+
+    graph: Any
+    inputs: dict[str, Tensor]
+    loss: Tensor
+
+
+class TrainingGraphs:
+    """Forward and backward passes of one model, recorded by shape.
+
+    Args:
+        weights: What is trained.
+    """
+
+    def __init__(self, weights: list[nn.Parameter]) -> None:
+        self.weights = weights
+        self.gradients = [torch.zeros_like(weight) for weight in weights]
+        self.recordings: dict[Hashable, Recording] = {}
+        self._pool: Any = None
+
+    def step(self, inputs: dict[str, Tensor], choice: Hashable, body: Body) -> Tensor:
+        """Compute gradients for a batch and return its loss.
+
+        Args:
+            inputs: The batch; tensors on the GPU.
+            choice: What else, besides the tensors' shapes, decides which kernels run.
+            body: Computes the loss and runs its backward pass; must not wait for the GPU.
+        """
+        for weight, gradient in zip(self.weights, self.gradients, strict=True):
+            weight.grad = gradient
+        key = (choice, tuple((name, tensor.shape) for name, tensor in inputs.items()))
+        if key not in self.recordings:
+            self.recordings[key] = self._record(inputs, body)
+        recording = self.recordings[key]
+        for name, tensor in inputs.items():
+            recording.inputs[name].copy_(tensor)
+        recording.graph.replay()
+        return recording.loss.clone()
+
+    def _record(self, inputs: dict[str, Tensor], body: Body) -> Recording:
+        static = {name: tensor.clone() for name, tensor in inputs.items()}
+        one_row = {name: tensor[:1] if tensor.dim() else tensor for name, tensor in static.items()}
+        warm_up = torch.cuda.Stream()
+        warm_up.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(warm_up):
+            body(one_row)  # libraries make themselves ready; a whole batch would take its memory twice
+        torch.cuda.current_stream().wait_stream(warm_up)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            torch._foreach_zero_(self.gradients)
+            loss = body(static).detach()
+        self._pool = graph.pool()
+        return Recording(graph, static, loss)

@@ -1,0 +1,80 @@
+"""The card of a trained model: what it is, how it was trained, and what was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from impatience.training.recipe import Recipe
+
+_SHOWN = {
+    "step": "step",
+    "loss": "training loss",
+    "eval_loss": "validation loss",
+    "eval_length_mae": "length MAE (tokens)",
+    "eval_length_exact": "exact",
+    "tokens_per_second": "tokens/s",
+    "share_of_peak": "share of peak",
+}
+
+
+def model_card(folder: Path, recipe: Recipe, metrics: list[dict[str, Any]]) -> str:
+    """Return the card in Markdown.
+
+    Args:
+        folder: The run folder, for its ``run.json``.
+        recipe: What was run.
+        metrics: The lines of ``metrics.jsonl``.
+    """
+    facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    where = facts["environment"]
+    data = "\n".join(
+        f"- {split}: {part['examples']} examples of {', '.join(part['sha256'])}"
+        for split, part in facts["data"].items()
+    )
+    return f"""# {recipe.name}
+
+{recipe.model.base} with the length control method `{recipe.model.method}`, trained by impatience {where["impatience"]}.
+
+```python
+from impatience import LengthControlled
+
+model = LengthControlled.from_pretrained("{folder / "model"}")
+```
+
+## Measured
+
+Validation texts written naturally and greedily, at most {recipe.train.sample} at each line.
+
+{_table([line for line in metrics if "eval_length_mae" in line and not _repeated(line, metrics)])}
+
+## Training data
+
+{data}
+
+## Where
+
+{where["gpu"] or where["cpu"]}, seed {facts["seed"]}, torch {where["torch"]}, transformers {where["transformers"]},
+commit {where["commit"]}.
+
+## Recipe
+
+```yaml
+{yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True).rstrip()}
+```
+"""
+
+
+def _repeated(line: dict[str, Any], metrics: list[dict[str, Any]]) -> bool:
+    """Tell whether the last measurement says again what a validation at the same step said."""
+    return bool(line.get("final")) and any("eval_loss" in other and other["step"] == line["step"] for other in metrics)
+
+
+def _table(lines: list[dict[str, Any]]) -> str:
+    names = [name for name in _SHOWN if any(name in line for line in lines)]
+    rows = [[f"{line[name]:.4g}" if name in line else "" for name in names] for line in lines]
+    head = [[_SHOWN[name] for name in names], ["---"] * len(names)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in head + rows)

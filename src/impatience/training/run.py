@@ -1,0 +1,339 @@
+"""``impatience train``: a recipe, run from its data to a model that can be loaded."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, TrainingArguments, set_seed
+
+from impatience import environment
+from impatience.control.model import LengthControlled, attach
+from impatience.control.storage import PROMPT, load_base
+from impatience.data import Encoder, Example, Spec, checksum, load
+from impatience.errors import DataError, LongTargetError, OptionError
+from impatience.files import write_whole
+from impatience.lengths import split_sentences
+from impatience.sources import resolve, toy
+from impatience.training.model_card import model_card
+from impatience.training.recipe import Recipe
+from impatience.training.run_folder import Run
+from impatience.training.trainer import LengthTrainer, Row
+
+Say = Callable[[str], None]
+
+
+def train(recipe: Recipe, out: Path | None = None, *, resume: bool = False, data_dir: Path | None = None) -> Path:
+    """Run a recipe.
+
+    Args:
+        recipe: What to do.
+        out: The run folder; ``runs/<name>`` if None.
+        resume: Continue the run in that folder.
+        data_dir: Where named data sets are, unless IMPATIENCE_DATA says so.
+
+    Returns:
+        The run folder, with the trained model in ``model/``.
+    """
+    folder = out or Path("runs") / recipe.name
+    if resume and Run.reopen(folder, recipe).finished:
+        _say(f"{folder} is finished already.")
+        return folder
+    if not resume:
+        Run.refuse_existing(folder)
+    arguments = training_arguments(recipe, folder)
+    leads = arguments.process_index == 0
+    say = _say if leads else _say_nothing
+    set_seed(recipe.train.seed)
+    model, tokenizer = build_model(recipe)
+    rows = {split: encode(recipe, split, model, tokenizer, data_dir) for split in ("train", "validation")}
+    with arguments.main_process_first(local=False):
+        if leads and not resume:
+            Run.start(folder, recipe, _facts(recipe, rows, data_dir))
+        run = Run(folder, recipe.train.keep_checkpoints)
+        checkpoint = run.last_checkpoint(say) if resume else None
+        if leads and resume:
+            run.refuse_changed_data(_facts(recipe, rows, data_dir)["data"])
+            run.forget_after(int(checkpoint.name.split("-")[1]) if checkpoint else 0)
+    trainer = LengthTrainer(model, recipe, run, rows["train"], rows["validation"], arguments)
+    trainer.remove_callback(PrinterCallback)
+    for callback in (StrengthSchedule(model, recipe), Progress(trainer, say, measured_peak())):
+        trainer.add_callback(callback)
+    if recipe.train.early_stopping is not None:
+        trainer.add_callback(EarlyStoppingCallback(recipe.train.early_stopping))
+    if checkpoint and run.trained_to_the_end(checkpoint):
+        trainer.load(checkpoint)
+    else:
+        from peft.helpers import disable_input_dtype_casting
+
+        with disable_input_dtype_casting(model):  # adapters would keep what they read a second time, in float32
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    finish(trainer, run, say)
+    return folder
+
+
+def build_model(recipe: Recipe) -> tuple[LengthControlled, Any]:
+    """Load the base model, give it adapters if the recipe asks for them, and attach the method."""
+    base, tokenizer = _plain(name := recipe.model.base)
+    unsaved = base._keys_to_ignore_on_save or []
+    for weight_name, weight in base.named_parameters():
+        if any(
+            key in weight_name for key in unsaved
+        ):  # e.g. Marian's fixed sinusoids: what is not saved is not trained
+            weight.requires_grad_(False)
+    if recipe.train.gradient_checkpointing:
+        base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        base.config.use_cache = False
+    if lora := recipe.model.lora:
+        from peft import LoraConfig, get_peft_model
+
+        modules = lora.modules if isinstance(lora.modules, str) else list(lora.modules)
+        if recipe.train.in_bf16:
+            base.to(torch.bfloat16)  # nothing of it is trained, so it needs no more
+        base.name_or_path = base.config._name_or_path = name  # an adapter says whose it is, not where that lay
+        config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=modules)
+        base = get_peft_model(base, config)
+    model = attach(base, recipe.model.method, tokenizer=tokenizer, **recipe.model.options)
+    if recipe.model.start is not None:
+        _start_from(recipe, model)
+    return model, tokenizer
+
+
+def _plain(name: str) -> tuple[Any, Any]:
+    return toy.build(name) if name in toy.NAMES else load_base(resolve(name), dtype=torch.float32)
+
+
+def _start_from(recipe: Recipe, model: LengthControlled) -> None:
+    """Give a model the weights that its recipe starts from."""
+    folder, part = resolve(str(recipe.model.start)), recipe.model
+    before = LengthControlled.from_pretrained(folder, base_model=_plain(part.base)[0] if part.lora else None)
+    try:
+        model.load_state_dict(before.state_dict())
+    except RuntimeError as error:
+        raise OptionError(
+            f"model.start: {part.start!r} has other weights than this recipe. Its base, method, options and adapters "
+            f"must be the same."
+        ) from error
+
+
+def encode(recipe: Recipe, split: str, model: LengthControlled, tokenizer: Any, data_dir: Path | None) -> list[Row]:
+    """Read and tokenize one split; several data sets take turns, so that a limit cuts all of them alike."""
+    part, encoder_decoder = recipe.data, model.family.encoder_decoder
+    room = model.family.room(model)
+    longest = min(filter(None, (part.max_target_tokens, room and room - 2)), default=None)
+    source = min(filter(None, (part.max_source_tokens, room)))
+    encoders = {
+        name: Encoder(tokenizer, encoder_decoder, name, source, longest, part.prefix) for name in templates(recipe)
+    }
+    limit = part.limit if split == "train" else part.validation_limit
+    sets = []
+    for spec in specs(recipe, split):
+        template = Spec.parse(spec).template or part.template
+        sets.append([(template, example) for example in load(spec, split, data_dir=data_dir, limit=limit)])
+    chosen = [pair for turn in zip_longest(*sets) for pair in turn if pair is not None][:limit]
+    if split == "train" and part.sentence_copies:
+        chosen += [
+            (name, copy) for name, one in chosen for copy in shorter(one, part.sentence_copies, recipe.train.seed)
+        ]
+    encoded = {
+        name: encoder.rows([example for template, example in chosen if template == name])
+        for name, encoder in encoders.items()
+    }
+    rows = []
+    for template, example in chosen:
+        row = next(encoded[template])
+        if not isinstance(row, LongTargetError) and not encoder_decoder and room and len(row["input_ids"]) > room:
+            row = LongTargetError(
+                f"{example.id}: prompt and target have {len(row['input_ids'])} tokens, and the model has {room} "
+                f"positions. Lower data.max_source_tokens, or set data.long_targets: leave_out."
+            )
+        if not isinstance(row, LongTargetError):
+            rows.append(row)
+        elif part.long_targets == "error":
+            raise row
+    if not rows:
+        raise DataError(f"No example of the {split} split can be used: every target is over {longest} tokens.")
+    return rows
+
+
+def shorter(example: Example, copies: int, seed: int) -> list[Example]:
+    """Return further examples of the same source, each with some of its target's first sentences."""
+    sentences = split_sentences(example.target)
+    counts = list(range(1, len(sentences)))
+    chosen = random.Random(f"{seed} {example.id}").sample(counts, min(copies, len(counts)))
+    return [replace(example, id=f"{example.id}+{n}", target=" ".join(sentences[:n])) for n in chosen]
+
+
+def specs(recipe: Recipe, split: str) -> tuple[str, ...]:
+    """Return the data sets that a recipe names for a split.
+
+    Raises:
+        OptionError: If none is named for validation and the training data has no validation split of its own.
+    """
+    chosen = recipe.data.train if split == "train" or recipe.data.validation is None else recipe.data.validation
+    names = (chosen,) if isinstance(chosen, str) else chosen
+    for spec in names:
+        if split != "train" and recipe.data.validation is None and not Spec.parse(spec).has_split(split):
+            raise OptionError(
+                f"data.validation is missing: {spec!r} has no validation split of its own. Name other data there, "
+                f"or put {{split}} into the file's name."
+            )
+    return names
+
+
+def templates(recipe: Recipe) -> list[str]:
+    """Return the templates that a recipe trains with, its own first."""
+    named = [Spec.parse(spec).template for split in ("train", "validation") for spec in specs(recipe, split)]
+    return list(dict.fromkeys([recipe.data.template, *filter(None, named)]))
+
+
+def _facts(recipe: Recipe, rows: dict[str, list[Row]], data_dir: Path | None) -> dict[str, Any]:
+    data = {
+        split: {
+            "examples": len(rows[split]),
+            "sha256": {spec: checksum(spec, split, data_dir) for spec in specs(recipe, split)},
+        }
+        for split in rows
+    }
+    return {"environment": environment.environment(), "seed": recipe.train.seed, "data": data}
+
+
+def training_arguments(recipe: Recipe, folder: Path) -> TrainingArguments:
+    """Return the Trainer's arguments for a recipe."""
+    part, cuda = recipe.train, torch.cuda.is_available()
+    return TrainingArguments(
+        str(folder),
+        max_steps=part.steps or -1,
+        num_train_epochs=part.epochs or 1,
+        per_device_train_batch_size=part.batch_size,
+        per_device_eval_batch_size=part.batch_size,
+        gradient_accumulation_steps=part.accumulation,
+        learning_rate=part.learning_rate,
+        lr_scheduler_type=part.schedule,
+        warmup_steps=part.warmup_steps,
+        max_grad_norm=part.max_grad_norm,
+        bf16=part.in_bf16,
+        use_cpu=not cuda,
+        dataloader_pin_memory=cuda,
+        accelerator_config={"non_blocking": cuda},  # with the next line: the processor never waits for the GPU
+        logging_nan_inf_filter=False,
+        logging_steps=part.log_steps,
+        logging_first_step=True,
+        eval_strategy="steps",
+        eval_steps=part.eval_steps,
+        save_strategy="steps",
+        save_steps=part.save_steps,
+        prediction_loss_only=True,
+        metric_for_best_model="loss",
+        remove_unused_columns=False,
+        report_to=list(part.report_to),
+        disable_tqdm=True,
+        seed=part.seed,
+        restore_callback_states_from_checkpoint=part.early_stopping is not None,
+        ddp_find_unused_parameters=False,
+    )
+
+
+class StrengthSchedule(TrainerCallback):  # type: ignore[misc]
+    """Moves the signal from one multiple of its strength to its full strength."""
+
+    def __init__(self, model: LengthControlled, recipe: Recipe) -> None:
+        self.steering, self.part, self.full = model.steering, recipe.train, model.steering.amplitude
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Set the strength of this step."""
+        del args, control, kwargs
+        if self.part.strength_from is not None:
+            share = min(1.0, state.global_step / self.part.strength_steps)
+            self.steering.amplitude = self.full * (self.part.strength_from + share * (1 - self.part.strength_from))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Leave the model at full strength."""
+        del args, state, control, kwargs
+        self.steering.amplitude = self.full
+
+
+class Progress(TrainerCallback):  # type: ignore[misc]
+    """Writes what users watch to the terminal and to metrics.jsonl."""
+
+    def __init__(self, trainer: LengthTrainer, say: Say, peak: float | None) -> None:
+        self.trainer, self.say, self.peak = trainer, say, peak
+        self.weights = sum(weight.numel() for weight in trainer.model.parameters())
+        self.steps, self.seconds, self.last = 0, 0.0, 0.0
+
+    def _start_the_clock(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Leave out of the speed what is no training."""
+        del args, state, control, kwargs
+        self.last = time.perf_counter()
+
+    on_train_begin = on_evaluate = on_save = _start_the_clock
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Add the time since the last step, data loading and all."""
+        del args, state, kwargs
+        if control.should_log and torch.cuda.is_available():
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        self.steps, self.seconds, self.last = self.steps + 1, self.seconds + now - self.last, now
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Add speed to what was logged, and write it down."""
+        del args, control, kwargs
+        if not self.trainer.is_world_process_zero() or "train_runtime" in logs:
+            return
+        line = {"step": state.global_step, **{k: v for k, v in logs.items() if isinstance(v, int | float)}}
+        if "loss" in logs and self.seconds:
+            line["seconds_per_step"] = round(self.seconds / self.steps, 5)
+            line["tokens_per_second"] = round(self.trainer.tokens_seen / self.seconds, 1)
+            if self.peak:
+                line["share_of_peak"] = round(6 * self.weights * line["tokens_per_second"] / self.peak, 4)
+            self.trainer.tokens_seen, self.steps, self.seconds = 0, 0, 0.0
+        self.trainer.run.log(line)
+        self.say("  ".join(f"{name} {value:.4g}" for name, value in line.items()))
+
+
+def measured_peak() -> float | None:
+    """Return the bf16 matrix rate of the GPU, in operations a second, as one large product reaches it."""
+    if not torch.cuda.is_available():
+        return None
+    size, repeats = 8192, 10
+    one, other = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    for timed in (False, True):
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        for _ in range(repeats if timed else 3):
+            one @ other
+        torch.cuda.synchronize()
+    return 2 * size**3 * repeats / (time.perf_counter() - begun)
+
+
+def finish(trainer: LengthTrainer, run: Run, say: Say) -> None:
+    """Write the trained model and its card."""
+    metrics, state = trainer.length_error(), trainer.whole_state()
+    if trainer.is_world_process_zero():
+        run.log({"step": trainer.state.global_step, **metrics, "final": True})
+        trainer.model.save_pretrained(run.folder / "model", state_dict=state)
+        part = trainer.recipe.data
+        prompt = {"template": part.template, "prefix": part.prefix, "max_source_tokens": part.max_source_tokens}
+        prompt |= {"tasks": templates(trainer.recipe), "no_loops": trainer.recipe.model.no_loops}
+        write_whole(run.folder / "model" / PROMPT, json.dumps(prompt) + "\n")
+        card = model_card(run.folder, trainer.recipe, run.metrics())
+        write_whole(run.folder / "model" / "README.md", card)
+        write_whole(run.folder / "README.md", card)
+        say(f"The model is in {run.folder / 'model'}; its card in {run.folder / 'README.md'}.")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _say_nothing(text: str) -> None:
+    del text

@@ -1,0 +1,1 @@
+"""Text in, text of the length asked for out."""

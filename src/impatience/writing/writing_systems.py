@@ -1,0 +1,53 @@
+"""What scripts do differently: some set no spaces between words, and emoji may be made of several characters."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from impatience.lengths import Unit, measure
+
+_UNSPACED = re.compile(
+    "[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""Thai and Lao, Burmese, Khmer, kana, and Chinese characters."""
+_JOINER, _SELECTOR = "\u200d", "\ufe0f"
+_FLAG_LETTERS = "".join(map(chr, range(0x1F1E6, 0x1F200)))
+_TAGS = "".join(map(chr, range(0xE0020, 0xE007F)))
+
+
+def unspaced(text: str) -> bool:
+    """Tell whether a text is mostly in a script that sets no spaces between words."""
+    return 2 * len(_UNSPACED.findall(text)) > sum(map(str.isalpha, text))
+
+
+def whole_ending(text: str) -> str:
+    """Return a text of the same length that does not stop inside an emoji.
+
+    Emoji may be joined to others, and flags are spelt in letters of their own. Where a text stops after the joiner, or
+    in the middle of a flag, its last character becomes an ellipsis. What is left of an emoji that was cut elsewhere is
+    an emoji, too.
+    """
+    letters = len(text) - len(text.rstrip(_FLAG_LETTERS))
+    joined = text.endswith(_JOINER) and _is_emoji(text[-2:-1])
+    if letters % 2 or joined or text.endswith(tuple(_TAGS)):
+        return f"{text[:-1]}…"
+    return text
+
+
+def _is_emoji(character: str) -> bool:
+    """Tell an emoji's last character from a letter's: in some languages of India words do end with a joiner."""
+    return character == _SELECTOR or (character != "" and unicodedata.category(character) in ("So", "Sk"))
+
+
+def ratio_target(text: str, ratio: float) -> tuple[int, Unit]:
+    """Return a share of a text's length: in words, or in characters where words are not set apart by spaces."""
+    unit = Unit.CHARACTERS if unspaced(text) else Unit.WORDS
+    return max(1, round(ratio * measure(text, unit))), unit
+
+
+def remark(text: str, unit: Unit) -> str:
+    """Return what a reader should know of how a text was counted; mostly nothing."""
+    if unit is Unit.WORDS and unspaced(text):
+        return "This text sets no spaces between its words, so they cannot be counted: ask for characters instead."
+    return ""

@@ -1,0 +1,24 @@
+"""The bar on a terminal while many texts are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from impatience.cli.progress_bar import ProgressBar
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_bar_counts_and_is_seen_on_a_terminal_alone(
+    quiet: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    for terminal in (True, False):
+        monkeypatch.setenv("FORCE_COLOR", "1" if terminal else "")
+        with ProgressBar(40, quiet=quiet) as bar:
+            bar.advance(25)
+            bar.set(31, 40, "MAE 0.25")
+        assert bar.done == 31
+        shown = capsys.readouterr().err
+        assert ("31/40" in shown and "MAE 0.25" in shown) == (terminal and not quiet), shown

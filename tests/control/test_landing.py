@@ -1,0 +1,212 @@
+"""Landings hold on every kind of tokenizer, whatever the model wants to write: its weights are random."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from impatience import attach
+from impatience.lengths import Unit, decode, ends_sentence, measure
+from support.toys import EOS, TOKENIZERS, tiny_model
+
+BATCH, BATCHES = 50, 10  # 500 random cases
+
+
+class Whims(LogitsProcessor):
+    """Scores drawn at random for each step, so that a text wanders over the whole vocabulary."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = torch.Generator().manual_seed(seed)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return torch.randn(scores.shape, generator=self.random) * 3
+
+
+@cache
+def model(kind: str, model_type: str = "llama") -> Any:
+    tokenizer = TOKENIZERS[kind]()
+    return attach(tiny_model(model_type, vocab_size=len(tokenizer) + 3), "pre", tokenizer=tokenizer)
+
+
+def write(kind: str, unit: Unit, landing: str, targets: list[int], seed: int, **kwargs: Any) -> list[tuple[str, Any]]:
+    controlled = model(kind)
+    ids = torch.randint(4, len(controlled.tokenizer), (len(targets), 5), generator=torch.Generator().manual_seed(seed))
+    whims = LogitsProcessorList([Whims(seed)])
+    output, reports = controlled.generate(
+        input_ids=ids, attention_mask=torch.ones_like(ids), landing=landing, return_report=True,
+        logits_processor=whims, **{f"target_{unit}": targets}, **kwargs,
+    )  # fmt: skip
+    texts = []
+    for row, report in zip(output[:, 5:].tolist(), reports, strict=True):
+        written = row[: row.index(EOS)] if EOS in row else row
+        text = decode(controlled.tokenizer, written)
+        length = sum(i > 3 for i in written) if unit is Unit.TOKENS else measure(text, unit)
+        assert report.length == length
+        texts.append((text, report))
+    return texts
+
+
+def cases(unit: Unit, largest: int) -> list[tuple[int, list[int]]]:
+    random = torch.Generator().manual_seed(len(unit) + largest)
+    return [(seed, torch.randint(1, largest, (BATCH,), generator=random).tolist()) for seed in range(BATCHES)]
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize(("unit", "largest"), [(Unit.TOKENS, 60), (Unit.WORDS, 30)])
+def test_exact_hits_every_one_of_500_targets(kind: str, unit: Unit, largest: int) -> None:
+    for seed, targets in cases(unit, largest):
+        for (text, report), target in zip(write(kind, unit, "exact", targets, seed), targets, strict=True):
+            assert report.length == target, text
+            assert report.landed in ("natural", "forced")
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_exact_characters_never_exceed_and_nearly_always_hit(kind: str) -> None:
+    hits = 0
+    for seed, targets in cases(Unit.CHARACTERS, 120):
+        for (text, report), target in zip(write(kind, Unit.CHARACTERS, "exact", targets, seed), targets, strict=True):
+            assert report.length <= target
+            assert "\ufffd" not in text
+            hits += report.length == target
+    assert hits >= 0.95 * BATCH * BATCHES
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize(
+    ("unit", "largest"), [(Unit.TOKENS, 60), (Unit.WORDS, 30), (Unit.CHARACTERS, 120), (Unit.SENTENCES, 4)]
+)
+def test_at_most_never_exceeds(kind: str, unit: Unit, largest: int) -> None:
+    for seed, targets in cases(unit, largest)[:5]:
+        for (text, report), target in zip(write(kind, unit, "at_most", targets, seed), targets, strict=True):
+            assert report.length <= target, text
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_exact_sentences_end_as_sentences(kind: str) -> None:
+    hits = 0
+    for seed, targets in cases(Unit.SENTENCES, 4)[:2]:
+        for text, report in write(kind, Unit.SENTENCES, "exact", targets, seed):
+            if report.landed != "missed":
+                hits += 1
+                assert report.length == report.target
+                assert ends_sentence(text), text
+    assert hits >= 30
+
+
+@pytest.mark.parametrize("unit", [Unit.TOKENS, Unit.WORDS])
+def test_beams_and_sampling_land_exactly_too(unit: Unit) -> None:
+    targets = [3, 17]
+    for options in ({"num_beams": 4, "num_return_sequences": 2}, {"do_sample": True, "num_return_sequences": 2}):
+        controlled = model("sentencepiece", "bart")
+        ids = torch.randint(4, 200, (2, 5))
+        _, reports = controlled.generate(
+            input_ids=ids, landing="exact", return_report=True, **{f"target_{unit}": targets}, **options
+        )
+        assert [report.length for report in reports] == [3, 3, 17, 17]
+
+
+class Script(LogitsProcessor):
+    """A model that wants to write one text and then end; and, less than that, one more token anywhere."""
+
+    def __init__(self, ids: list[int], start: int, liked: int | None = None) -> None:
+        self.ids, self.start, self.liked = [*ids, EOS], start, liked
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        step = min(input_ids.shape[1] - self.start, len(self.ids) - 1)
+        wish = torch.full_like(scores, -20.0)
+        if self.liked is not None:
+            wish[:, self.liked] = -10.0
+        wish[:, self.ids[step]] = 0.0
+        return wish
+
+
+def scripted(text: str, kind: str = "byte_level", liked: int | None = None, **kwargs: Any) -> tuple[str, Any]:
+    controlled = model(kind)
+    script = Script(controlled.tokenizer.encode(text, add_special_tokens=False), start=3, liked=liked)
+    prompt = torch.tensor([[5, 6, 7]])
+    output, (report,) = controlled.generate(
+        prompt, attention_mask=torch.ones_like(prompt), return_report=True,
+        logits_processor=LogitsProcessorList([script]), **kwargs,
+    )  # fmt: skip
+    return decode(controlled.tokenizer, output[0, 3:].tolist()), report
+
+
+TEXT = "The ferry leaves at seven. Nobody could remember."
+
+
+def test_a_model_that_ends_by_itself_landed_naturally() -> None:
+    for landing in ("natural", "exact", "at_most"):
+        text, report = scripted(TEXT, target_words=8, landing=landing)
+        assert text == TEXT
+        assert (report.length, report.landed) == (8, "natural")
+        assert report.eos_probability > 0.99
+
+
+def test_natural_misses_are_called_missed() -> None:
+    text, report = scripted(TEXT, target_words=6)
+    assert (text, report.length, report.target, report.landed) == (TEXT, 8, 6, "missed")
+    assert report.unit == "words"
+    text, report = scripted(TEXT, target_words=8, max_new_tokens=6)
+    assert report.landed == "missed"
+    assert report.eos_probability == 0
+
+
+def test_exact_cuts_and_stretches_and_says_so() -> None:
+    text, report = scripted(TEXT, target_words=5, landing="exact")
+    assert (text, report.landed) == ("The ferry leaves at seven.", "forced")
+    text, report = scripted(TEXT, target_words=10, landing="exact")
+    assert text.startswith(TEXT[:-1])
+    assert (report.length, report.landed) == (10, "forced")
+
+
+@pytest.mark.parametrize(("second", "ending"), [(".", "."), ("?", "?"), (None, "")])
+def test_exact_closes_the_last_sentence_unless_the_model_would_rather_not(second: str | None, ending: str) -> None:
+    """The model would go on; what it would end with is its second choice, a full stop or EOS."""
+    liked = EOS if second is None else model("byte_level").tokenizer.encode(second, add_special_tokens=False)[0]
+    text, report = scripted("The ferry leaves at seven and nobody knows", liked=liked, target_words=4, landing="exact")
+    assert text == f"The ferry leaves at{ending}"
+    assert (report.length, report.landed) == (4, "forced")
+    assert report.eos_probability < 0.01
+
+
+def test_exact_begins_no_sentence_in_its_last_two_words() -> None:
+    text, report = scripted("The ferry leaves. Then we walk home", target_words=5, landing="exact")
+    assert (text.count("."), report.length) == (0, 5)
+
+
+def test_the_last_word_may_finish() -> None:
+    text, _ = scripted("Extraordinary circumstances", target_words=1, landing="exact")
+    assert text == "Extraordinary"
+
+
+def test_at_most_goes_back_to_a_sentence_end_or_a_whole_word() -> None:
+    text, report = scripted(TEXT, target_characters=42, landing="at_most")
+    assert text == "The ferry leaves at seven."
+    assert (report.length, report.landed) == (26, "forced")
+    text, report = scripted("Nobody in the village could remember", target_characters=31, landing="at_most")
+    assert text == "Nobody in the village could"
+    assert report.landed == "forced"
+
+
+def test_at_most_leaves_out_a_character_it_would_cut() -> None:
+    for target in range(1, 8):
+        text, report = scripted("我们在港口等渡船", target_characters=target, landing="at_most")
+        assert "我们在港口等渡船".startswith(text)
+        assert len(text) == report.length <= target
+
+
+def test_no_text_ends_inside_a_character() -> None:
+    text, report = scripted("ok 👩‍🚀👨‍👩‍👧", target_characters=7, landing="exact")
+    assert report.length == 7
+    assert text.startswith("ok 👩‍🚀")
+
+
+def test_sentences_are_as_the_splitter_counts_them() -> None:
+    text, report = scripted(TEXT, target_sentences=1, landing="exact")
+    assert (text, report.length) == ("The ferry leaves at seven.", 1)
+    text, report = scripted(TEXT, target_sentences=2)
+    assert (text, report.landed) == (TEXT, "natural")

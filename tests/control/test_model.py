@@ -1,0 +1,308 @@
+"""``attach`` and ``LengthControlled`` in company: bad input, PEFT, Trainer, chat templates, files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file
+from transformers import Trainer, TrainingArguments
+from transformers.pytorch_utils import Conv1D
+
+from impatience import LengthControlled, attach
+from impatience.errors import (
+    ModelFilesError,
+    OptionError,
+    SourceError,
+    TargetError,
+    TokenizerError,
+    UnknownNameError,
+    UnsupportedModelError,
+)
+from impatience.families import FAMILIES
+from impatience.methods.base import EmbeddingMethod
+from support.toys import byte_level_tokenizer, tiny_model
+
+ONE_A_FAMILY = [family.model_types[0] for family in FAMILIES.values()]
+IDS = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12]])
+BATCH = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
+
+
+def lora(kind: str) -> LoraConfig:
+    linear = (torch.nn.Linear, Conv1D)
+    names = {name.split(".")[-1] for name, module in tiny_model(kind).named_modules() if isinstance(module, linear)}
+    return LoraConfig(r=4, target_modules=sorted(names - {"lm_head", "embed_out"}), fan_in_fan_out=kind == "gpt2")
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("bad", [0, -5, float("nan"), 2.5, "many", [3, 0]])
+def test_a_target_that_cannot_be(bad: Any) -> None:
+    with pytest.raises(TargetError, match="whole number of at least 1"):
+        attach(tiny_model("llama"), "pre").generate(**BATCH, target_tokens=bad)
+
+
+def test_no_target_two_targets_and_too_many() -> None:
+    model = attach(tiny_model("llama"), "pre")
+    with pytest.raises(TargetError, match="generate needs a target"):
+        model.generate(**BATCH)
+    with pytest.raises(TargetError, match="one target"):
+        model.generate(**BATCH, target_tokens=4, target_words=4)
+    with pytest.raises(TargetError, match="3 numbers for 2 rows"):
+        model.generate(**BATCH, target_tokens=[1, 2, 3])
+    with pytest.raises(TargetError, match="Pass labels"):
+        model(**BATCH)
+    with pytest.raises(SourceError, match="where the prompt ends"):
+        model(**BATCH, target_tokens=4)
+
+
+@pytest.mark.parametrize("kind", ["llama", "bart", "gpt2"])
+def test_a_target_or_source_longer_than_the_model(kind: str) -> None:
+    model = attach(tiny_model(kind), "pre")
+    with pytest.raises(TargetError, match="has room for"):
+        model.generate(**BATCH, target_tokens=300)
+    long = torch.full((1, 300), 5)
+    with pytest.raises(SourceError, match="300 tokens, but this model has 256 positions"):
+        model.generate(long, attention_mask=torch.ones_like(long), target_tokens=5)
+
+
+def test_a_model_without_a_limit_takes_any_target() -> None:
+    out = attach(tiny_model("t5"), "pre").generate(**BATCH, target_tokens=400, max_new_tokens=3)
+    assert out.shape[1] <= 4
+
+
+def test_an_empty_source() -> None:
+    model = attach(tiny_model("llama"), "pre")
+    with pytest.raises(SourceError, match="empty"):
+        model.generate(torch.empty(1, 0, dtype=torch.long), target_tokens=5)
+    with pytest.raises(SourceError, match="Row 1 is all padding"):
+        model.generate(IDS, attention_mask=torch.tensor([[1] * 4, [0] * 4]), target_tokens=5)
+
+
+def test_words_without_a_tokenizer_and_models_without_eos() -> None:
+    model = attach(tiny_model("llama"), "pre")
+    with pytest.raises(TokenizerError, match="tokenizer=tokenizer"):
+        model.generate(**BATCH, target_words=5)
+    model.generation_config.eos_token_id = None
+    with pytest.raises(TokenizerError, match="no end-of-sequence token"):
+        model.generate(**BATCH, target_tokens=5)
+
+
+def test_unknown_names_and_models() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'pre'"):
+        attach(tiny_model("llama"), "prre")
+    with pytest.raises(UnsupportedModelError, match=r"model_types=\('opt',\)"):
+        attach(tiny_model("opt"), "pre")
+    with pytest.raises(UnsupportedModelError, match="not a loaded model"):
+        attach("gpt2", "pre")
+    with pytest.raises(OptionError, match="attached already"):
+        attach(attach(tiny_model("llama"), "pre"), "rpe")
+    with pytest.raises(OptionError, match="give a name with options"):
+        attach(tiny_model("llama"), EmbeddingMethod)  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedModelError, match="cross-attention"):
+        attach(tiny_model("llama"), "laam")
+    with pytest.raises(OptionError, match="landing='soft'"):
+        attach(tiny_model("llama"), "pre").generate(**BATCH, target_tokens=5, landing="soft")
+    with pytest.raises(OptionError, match="layers are 0 to 1"):
+        attach(tiny_model("llama"), "pre", layers=[7])
+
+
+def test_a_failed_call_leaves_no_trace() -> None:
+    base = tiny_model("llama")
+    model = attach(base, "pre")
+    with pytest.raises(Exception, match="nonsense"):
+        model.generate(**BATCH, target_tokens=5, nonsense=1)
+    assert "prepare_inputs_for_generation" not in vars(base)
+    plain = tiny_model("llama")(**BATCH).logits
+    assert torch.equal(base(**BATCH).logits, plain)
+
+
+# What generation defaults must not do
+
+
+def test_lengths_that_the_model_was_saved_with_do_not_fight_the_target() -> None:
+    base = tiny_model("bart")
+    base.generation_config.update(min_length=30, max_length=40, forced_bos_token_id=2)
+    model = attach(base, "pre")
+    for target in (3, 60):
+        out, reports = model.generate(**BATCH, target_tokens=target, landing="exact", return_report=True)
+        assert [report.length for report in reports] == [target, target]
+        assert (out[:, 1] == 2).all()
+
+
+def test_the_callers_own_limits_and_config_are_kept() -> None:
+    base = tiny_model("llama")
+    config = base.generation_config.__class__(max_new_tokens=3, eos_token_id=1, pad_token_id=0)
+    before = config.to_dict()
+    out = attach(base, "pre").generate(**BATCH, target_tokens=20, generation_config=config)
+    assert out.shape[1] <= 7
+    assert config.to_dict() == before
+
+
+def test_a_prompt_cannot_be_read_in_chunks() -> None:
+    with pytest.raises(OptionError, match="prefill_chunk_size=2"):
+        attach(tiny_model("llama"), "pre").generate(torch.tensor([[5, 6, 7]]), target_tokens=3, prefill_chunk_size=2)
+
+
+def test_several_eos_ids_end_a_text() -> None:
+    base = tiny_model("llama")
+    base.generation_config.eos_token_id = [1, 40]
+    _, reports = attach(base, "pre").generate(**BATCH, target_tokens=[4, 9], landing="exact", return_report=True)
+    assert [report.length for report in reports] == [4, 9]
+
+
+def test_a_chat_templates_prompt() -> None:
+    tokenizer = byte_level_tokenizer()
+    model = attach(tiny_model("llama", vocab_size=len(tokenizer)), "pre", tokenizer=tokenizer)
+    tokenizer.padding_side = "left"
+    chats = [[{"role": "user", "content": text}] for text in ("Summarise the harbour.", "Shorten: the ferry leaves.")]
+    inputs = tokenizer.apply_chat_template(
+        chats, add_generation_prompt=True, return_tensors="pt", return_dict=True, padding=True
+    )
+    _, reports = model.generate(**inputs, target_words=[5, 12], landing="exact", return_report=True)
+    assert [report.length for report in reports] == [5, 12]
+
+
+# PEFT
+
+
+@pytest.mark.parametrize("kind", ONE_A_FAMILY)
+def test_peft_before_and_after_say_the_same(kind: str, tmp_path: Path) -> None:
+    def stirred(model: Any) -> Any:
+        for name, parameter in model.named_parameters():
+            if "lora_" in name:
+                torch.nn.init.normal_(parameter, std=0.2, generator=torch.Generator().manual_seed(3))
+        return model.eval()
+
+    before = attach(stirred(get_peft_model(tiny_model(kind), lora(kind))), "pre")
+    after = stirred(get_peft_model(attach(tiny_model(kind), "pre"), lora(kind)))
+    plain = attach(tiny_model(kind), "pre")(**BATCH, labels=IDS).logits
+    logits = before(**BATCH, labels=IDS).logits
+    assert not torch.allclose(logits, plain, atol=1e-3)
+    assert torch.equal(after(**BATCH, labels=IDS).logits, logits)
+    written = before.generate(**BATCH, target_tokens=[4, 9], landing="exact")
+    assert torch.equal(after.generate(**BATCH, target_tokens=[4, 9], landing="exact"), written)
+
+    before.save_pretrained(tmp_path / "before")
+    assert not (tmp_path / "before" / "model.safetensors").exists()
+    again = LengthControlled.from_pretrained(tmp_path / "before", base_model=tiny_model(kind))
+    assert torch.equal(again(**BATCH, labels=IDS).logits, logits)
+    after.save_pretrained(tmp_path / "after")
+    again = PeftModel.from_pretrained(attach(tiny_model(kind), "pre"), str(tmp_path / "after"))
+    assert torch.equal(again(**BATCH, labels=IDS).logits, logits)
+
+
+@pytest.mark.parametrize("rslora", [False, True], ids=["plain", "left to PEFT"])
+def test_a_merged_adapter_writes_the_same_without_peft(rslora: bool, tmp_path: Path) -> None:
+    config = lora("llama")
+    config.use_rslora = rslora
+    model = attach(get_peft_model(tiny_model("llama"), config), "pre").eval()
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(parameter, std=0.2, generator=torch.Generator().manual_seed(3))
+    logits, written = model(**BATCH, labels=IDS).logits, model.generate(**BATCH, target_tokens=[4, 9], landing="exact")
+    model.save_pretrained(tmp_path)
+    merged = LengthControlled.from_pretrained(tmp_path, base_model=tiny_model("llama"), merge=True)
+    assert type(merged.base_model).__name__ == "LlamaForCausalLM"
+    assert torch.allclose(merged(**BATCH, labels=IDS).logits, logits, atol=1e-4)
+    assert torch.equal(merged.generate(**BATCH, target_tokens=[4, 9], landing="exact"), written)
+
+
+# Trainer
+
+
+@pytest.mark.parametrize("kind", ONE_A_FAMILY)
+def test_the_plain_trainer_trains_saves_and_resumes(kind: str, tmp_path: Path) -> None:
+    data = [{"input_ids": IDS[row % 2], "labels": IDS[row % 2], "unused": 1} for row in range(8)]
+
+    def train(steps: int, **kwargs: Any) -> LengthControlled:
+        model = attach(tiny_model(kind), "pre", layers=[0])
+        arguments = TrainingArguments(
+            str(tmp_path), max_steps=steps, save_steps=2, per_device_train_batch_size=2, learning_rate=0.01,
+            report_to=[], use_cpu=True, disable_tqdm=True, logging_steps=100, dataloader_pin_memory=False,
+        )  # fmt: skip
+        Trainer(model, arguments, train_dataset=data).train(**kwargs)
+        return model
+
+    trained = train(4)
+    before = attach(tiny_model(kind), "pre", layers=[0]).state_dict()
+    moved = [name for name, value in trained.state_dict().items() if not torch.equal(value, before[name])]
+    assert any("steering" in name for name in moved)
+    saved = load_file(tmp_path / "checkpoint-4" / "model.safetensors")
+    assert saved.keys() == trained.state_dict().keys()
+    resumed = train(4, resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    for name, value in resumed.state_dict().items():
+        assert torch.allclose(value, trained.state_dict()[name], atol=1e-6)
+
+
+# Files
+
+
+def test_a_tokenizer_is_saved_and_loaded_with_the_model(tmp_path: Path) -> None:
+    tokenizer = byte_level_tokenizer()
+    attach(tiny_model("llama", vocab_size=len(tokenizer)), "pre", tokenizer=tokenizer).save_pretrained(tmp_path)
+    again = LengthControlled.from_pretrained(tmp_path)
+    _, reports = again.generate(**BATCH, target_words=[2, 7], landing="exact", return_report=True)
+    assert [report.length for report in reports] == [2, 7]
+
+
+def test_amplitude_is_saved_not_worked_out_again(tmp_path: Path) -> None:
+    model = attach(tiny_model("llama"), "pre")
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(3)
+    model.save_pretrained(tmp_path)
+    assert LengthControlled.from_pretrained(tmp_path).steering.amplitude == model.steering.amplitude
+
+
+@pytest.mark.parametrize("taught", [False, True])
+def test_whether_it_was_trained_is_saved(taught: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = attach(tiny_model("llama"), "pre").train(taught)
+    model(**BATCH, labels=BATCH["input_ids"])
+    model.save_pretrained(tmp_path)
+    LengthControlled.from_pretrained(tmp_path).generate(**BATCH, target_tokens=3)
+    assert ("has not been trained" in caplog.text) == (not taught)
+
+
+def test_files_that_do_not_say_so_are_of_a_trained_model(tmp_path: Path) -> None:
+    attach(tiny_model("llama"), "pre").save_pretrained(tmp_path)
+    settings = tmp_path / "impatience.json"
+    older = json.loads(settings.read_text())
+    del older["taught"]
+    settings.write_text(json.dumps(older))
+    assert LengthControlled.from_pretrained(tmp_path).taught
+
+
+def test_damaged_foreign_and_unsafe_files_are_refused(tmp_path: Path) -> None:
+    attach(tiny_model("llama"), "pre").save_pretrained(tmp_path)
+    settings = tmp_path / "impatience.json"
+    good = settings.read_text()
+    settings.write_text(good[:40])
+    with pytest.raises(ModelFilesError, match="damaged"):
+        LengthControlled.from_pretrained(tmp_path)
+    settings.write_text(json.dumps(json.loads(good) | {"format": 9}))
+    with pytest.raises(ModelFilesError, match="format 9"):
+        LengthControlled.from_pretrained(tmp_path)
+    settings.write_text(good)
+    with pytest.raises(OptionError, match="trust_remote_code"):
+        LengthControlled.from_pretrained(tmp_path, trust_remote_code=True)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(OSError, match="safetensors"):
+        LengthControlled.from_pretrained(tmp_path)
+
+
+def test_a_method_of_ones_own_works_but_needs_a_name_to_be_saved(tmp_path: Path) -> None:
+    class Own(EmbeddingMethod):
+        def embedding(self, progress: Any, target: Any, width: int) -> Any:
+            return (progress / target)[..., None].expand(-1, -1, width)
+
+    model = attach(tiny_model("llama"), Own())
+    assert model.generate(**BATCH, target_tokens=5, landing="exact").shape[1] == 10
+    with pytest.raises(OptionError, match="Register it"):
+        model.save_pretrained(tmp_path)
+    with pytest.raises(OptionError, match="has its options already"):
+        attach(tiny_model("llama"), Own(), strength=2)

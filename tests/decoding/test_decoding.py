@@ -1,0 +1,332 @@
+"""The fast loop writes what ``generate`` writes one at a time, whatever else is in the batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from impatience import attach
+from impatience.control.generation import step_budget
+from impatience.control.steering import Message
+from impatience.decoding import loop, step
+from impatience.decoding.kv_cache import spread
+from impatience.decoding.loop import DecodingLoop, TokenRequest, unsupported
+from impatience.decoding.step import BatchShape, DecodingSettings, DecodingStep
+from impatience.decoding.step_counter import StepCounter
+from impatience.lengths import Landing, Target, Unit
+from impatience.vocabulary import Vocabulary
+from support.toys import CORPUS, DEVICE, EOS, TOKENIZERS, tiny_model
+
+SOURCES = (1, 5, 17, 3, 30, 2, 40)
+TARGETS = (3, 20, 8, 1, 15, 33, 6)
+KINDS = ("llama", "gpt2", "gpt_neox", "t5", "marian", "bart")
+
+
+def model_of(kind: str, method: str = "pre", tokenizer: str = "byte_level", **options: Any) -> Any:
+    words = TOKENIZERS[tokenizer]()
+    base = tiny_model(kind, vocab_size=len(words), seed=3, max_position_embeddings=400)
+    with torch.no_grad():
+        base.get_output_embeddings().weight[EOS] *= 2  # random weights hardly ever end by themselves
+    model = attach(base, method, tokenizer=words, **options)
+    for weight in model.steering.projections.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    model.taught = True
+    return model.to(DEVICE)
+
+
+def orders_for(model: Any, unit: Unit, landing: Landing, targets: tuple[int, ...]) -> list[TokenRequest]:
+    draw = torch.Generator().manual_seed(1)
+    orders = []
+    for source, target in zip(SOURCES, targets, strict=False):
+        ids = torch.randint(4, model.config.vocab_size, (source,), generator=draw).tolist()
+        room = model.family.room(model.base_model)
+        room = None if room is None else room - (1 if model.family.encoder_decoder else source)
+        orders.append(TokenRequest(ids, target, step_budget(Target(unit, (target,)), landing, room)))
+    return orders
+
+
+def alone(model: Any, order: TokenRequest, settings: DecodingSettings) -> tuple[list[int], Any]:
+    ids = torch.tensor([order.ids], device=DEVICE)
+    given: dict[str, Any] = {f"target_{settings.unit}": order.target, "attention_mask": torch.ones_like(ids)}
+    out, (report,) = model.generate(
+        ids, **given, landing=settings.landing, no_loops=settings.no_loops, do_sample=False, return_report=True
+    )
+    written = out[0, 1 if model.family.encoder_decoder else len(order.ids) :].tolist()
+    stop = next((column for column, i in enumerate(written) if i in (EOS, *settings.eos)), None)
+    return written[:stop], report
+
+
+def check(
+    model: Any,
+    settings: DecodingSettings,
+    rows: int = 3,
+    decoder: DecodingLoop | None = None,
+    targets: tuple[int, ...] = TARGETS,
+) -> None:
+    orders = orders_for(model, settings.unit, settings.landing, targets)
+    found = (decoder or DecodingLoop(model)).write(orders, settings, rows)
+    assert len({written.ids for written in found}) > 2
+    for order, written in zip(orders, found, strict=True):
+        ids, report = alone(model, order, settings)
+        assert list(written.ids[: written.kept]) == ids
+        assert written.report.eos_probability == pytest.approx(report.eos_probability, abs=1e-4)
+        assert replace(written.report, eos_probability=0.0) == replace(report, eos_probability=0.0)
+        assert len(written.eos_curve) == len(written.ids)
+
+
+@pytest.fixture(autouse=True)
+def short_strides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache is read in small steps, so that it grows and is slid over what has ended."""
+    monkeypatch.setattr(step, "STRIDE", 16)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("unit", [Unit.TOKENS, Unit.WORDS, Unit.CHARACTERS])
+def test_texts_are_those_of_generate(kind: str, unit: Unit) -> None:
+    check(model_of(kind), DecodingSettings(unit, Landing.NATURAL, (EOS,)))
+
+
+@pytest.mark.parametrize("landing", [Landing.EXACT, Landing.AT_MOST])
+@pytest.mark.parametrize("unit", list(Unit))
+@pytest.mark.parametrize(("kind", "tokenizer"), [("llama", "sentencepiece"), ("t5", "byte_level")])
+def test_texts_that_are_held_to_their_targets(kind: str, tokenizer: str, unit: Unit, landing: Landing) -> None:
+    targets = (1, 2, 1, 3) if unit is Unit.SENTENCES else TARGETS  # nothing is as slow as a splitter at every step
+    check(model_of(kind, tokenizer=tokenizer), DecodingSettings(unit, landing, (EOS,)), targets=targets)
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "options"),
+    [
+        ("llama", "rpe", {}),
+        ("llama", "none", {}),
+        ("llama", "pre", {"layers": "all", "rank": 4}),
+        ("t5", "lrpe", {}),
+        ("bart", "laam", {}),
+        ("marian", "pre", {"layers": (1,)}),
+    ],
+)
+def test_every_way_of_steering(kind: str, method: str, options: dict[str, Any]) -> None:
+    check(model_of(kind, method, **options), DecodingSettings(Unit.WORDS, Landing.NATURAL, (EOS,)))
+
+
+@pytest.mark.parametrize("kind", ["llama", "marian"])
+@pytest.mark.parametrize("landing", list(Landing))
+def test_texts_without_loops(kind: str, landing: Landing) -> None:
+    check(model_of(kind), DecodingSettings(Unit.TOKENS, landing, (EOS,), no_loops=3))
+
+
+@pytest.mark.parametrize("landing", list(Landing))
+def test_several_ids_may_end_a_text(landing: Landing) -> None:
+    model, ends = model_of("t5"), (EOS, 21, 589)  # ids that this model likes
+    model.generation_config.eos_token_id = list(ends)
+    settings = DecodingSettings(Unit.TOKENS, landing, ends)
+    check(model, settings)
+    if landing is Landing.NATURAL:
+        found = DecodingLoop(model).write(orders_for(model, settings.unit, landing, TARGETS), settings, 3)
+        assert {written.ids[-1] for written in found} >= set(ends)
+
+
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+def test_it_does_not_matter_how_many_rows_there_are_or_what_was_written_before(kind: str) -> None:
+    model = model_of(kind)
+    decoder, settings = DecodingLoop(model), DecodingSettings(Unit.TOKENS, Landing.NATURAL, (EOS,))
+    for rows in (1, 7, 2, 2, 100):
+        check(model, settings, rows, decoder)
+    check(model, DecodingSettings(Unit.WORDS, Landing.NATURAL, (EOS,)), 2, decoder)
+
+
+@pytest.mark.parametrize(("kind", "method"), [("llama", "pre"), ("t5", "lrpe"), ("bart", "laam")])
+def test_rows_that_were_idle_leave_nothing_behind(kind: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DecodingLoop, "_recorded", True)
+    model = model_of(kind, method)
+    decoder, settings = DecodingLoop(model), DecodingSettings(Unit.TOKENS, Landing.NATURAL, (EOS,))
+    for rows in (7, 2, 7):
+        check(model, settings, rows, decoder)
+    assert [stepper.size.rows for stepper in decoder._steppers] == [7]
+
+
+def test_rows_are_filled_again_and_the_cache_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "PEEK", 1)  # a GPU looks later, and takes some steps more
+    model, steps, slides = model_of("llama"), [], []
+    step, slide = DecodingStep.step, DecodingStep.slide
+    monkeypatch.setattr(DecodingStep, "step", lambda self, column: (steps.append(column), step(self, column)))
+    monkeypatch.setattr(DecodingStep, "slide", lambda self, by, column: (slides.append(by), slide(self, by, column)))
+    budgets = [40, 30, 20, 10, 10, 10] * 3
+    orders = [TokenRequest([5, 6, 7], budget, budget) for budget in budgets]
+    found = DecodingLoop(model).write(orders, DecodingSettings(Unit.TOKENS, Landing.NATURAL, ()), 2)
+    assert [len(written.ids) for written in found] == budgets
+    assert len(steps) <= sum(budgets) / 2 + 10
+    assert slides
+    assert max(steps) < 80
+
+
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+def test_a_source_of_several_texts_is_read_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, settings = model_of(kind), DecodingSettings(Unit.TOKENS, Landing.NATURAL, (EOS,))
+    apart = orders_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)[:4]
+    orders = [replace(order, target=target, budget=40) for target in (20, 17, 14) for order in apart]
+    read, passes = loop._Queue._read, []
+
+    def note(self: Any, rows: Any) -> Any:
+        passes.append(len(rows))
+        return read(self, rows)
+
+    monkeypatch.setattr(loop._Queue, "_read", note)
+    found = DecodingLoop(model).write(orders, settings, 4)
+    assert passes == [4]
+    assert [one.ids for one in found] == [DecodingLoop(model).write([order], settings, 1)[0].ids for order in orders]
+    assert len({one.ids for one in found}) > 4
+
+
+def test_texts_can_be_read_along_and_given_up() -> None:
+    class Reader:
+        def __init__(self) -> None:
+            self.seen: dict[int, list[int]] = {}
+
+        def put(self, place: int, token: int) -> None:
+            self.seen.setdefault(place, []).append(token)
+
+        def gone(self, place: int) -> bool:
+            return place == 1 and len(self.seen[place]) == 4
+
+    reader, orders = Reader(), [TokenRequest([5, 6, 7 + n], 9, 9 + n) for n in range(5)]
+    found = DecodingLoop(model_of("llama")).write(orders, DecodingSettings(Unit.TOKENS, Landing.NATURAL, ()), 2, reader)
+    assert [len(written.ids) for written in found] == [9, 4, 11, 12, 13]
+    assert [tuple(reader.seen[place]) for place in range(5)] == [written.ids for written in found]
+
+
+def test_tensors_are_kept_for_the_next_call_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DecodingLoop, "_recorded", True)
+    decoder, few = DecodingLoop(model_of("llama")), [TokenRequest([5, 6], 4, 4)] * 2
+    natural = DecodingSettings(Unit.TOKENS, Landing.NATURAL, ())
+    decoder.write(few, natural, 2)
+    (first,) = decoder._steppers
+    decoder.write(few[:1] + few[:1] * 3, natural, 2)
+    assert decoder._steppers == [first]
+    decoder.write(few * 5, natural, 10)
+    decoder.write(few, natural, 2)
+    assert decoder._steppers[-1] is first, "few texts and many may take turns"
+    decoder.write([TokenRequest([5, 6], 400, 400)] * 2, natural, 2)
+    assert first not in decoder._steppers, "what another has room for is not kept"
+    for size in range(2, 7):
+        decoder.write(few, replace(natural, no_loops=size), 2)
+    assert [stepper.settings.no_loops for stepper in decoder._steppers] == [4, 5, 6]
+    monkeypatch.setattr(DecodingLoop, "_recorded", False)
+    decoder.write(few, natural, 2)
+    assert [stepper.settings for stepper in decoder._steppers] == [natural]
+    small, large = BatchShape(2, 64, 64, 0), BatchShape(8, 64, 64, 0)
+    assert large.holds(small, 4)
+    assert not large.holds(small, 1)
+    assert not small.holds(large, 4)
+    assert not large.holds(replace(small, steps=65), 4)
+
+
+def test_a_signal_that_was_taken_off_is_gone() -> None:
+    model = model_of("llama")
+    decoder, settings = DecodingLoop(model), DecodingSettings(Unit.TOKENS, Landing.NATURAL, (EOS,))
+    orders = orders_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)
+    steered = [written.ids for written in decoder.write(orders, settings, 3)]
+    unsteered = [written.ids for written in decoder.write(orders, replace(settings, steered=False), 3)]
+    model.detach()
+    assert [written.ids for written in decoder.write(orders, settings, 3)] == unsteered != steered
+
+
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+def test_a_failure_leaves_the_model_as_it_was(kind: str) -> None:
+    model, seen = model_of(kind), []
+    decoder, settings = DecodingLoop(model), DecodingSettings(Unit.TOKENS, Landing.NATURAL, (EOS,))
+    orders = orders_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)
+    expected, first = alone(model, orders[0], settings), decoder.write(orders, settings, 3)
+    table = model.family.decoder_of(model.base_model).get_submodule(model.family.positions or "norm")
+
+    def fail(*args: Any) -> None:
+        seen.append(unsupported(model, {}))
+        raise RuntimeError("no memory")
+
+    handle = model.base_model.get_output_embeddings().register_forward_hook(fail)
+    failing = DecodingLoop(model)  # a step that was recorded does not ask the model any more
+    with pytest.raises(RuntimeError, match="no memory"):
+        failing.write(orders, settings, 3)
+    handle.remove()
+    assert seen == [None], "another thread may ask in between"
+    assert model.config._attn_implementation == "sdpa"
+    assert model.steering.message == Message()
+    assert len(table._forward_hooks) == 0
+    assert alone(model, orders[0], settings) == expected
+    assert decoder.write(orders, settings, 3) == failing.write(orders, settings, 3) == first
+
+
+def test_a_model_that_was_moved_is_read_where_it_is() -> None:
+    model = model_of("llama")
+    decoder, settings = DecodingLoop(model), DecodingSettings(Unit.TOKENS, Landing.NATURAL, (EOS,))
+    orders = orders_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)
+    before = decoder.write(orders, settings, 3)
+    before_it = list(decoder._steppers)
+    model.to(torch.float64)
+    assert [one.ids for one in decoder.write(orders, settings, 3)] == [one.ids for one in before]
+    assert len(decoder._steppers) == 1
+    assert decoder._steppers != before_it
+
+
+def test_nothing_is_written_where_nothing_is_asked_for() -> None:
+    assert DecodingLoop(model_of("llama")).write([], DecodingSettings(Unit.TOKENS, Landing.NATURAL, (EOS,)), 4) == []
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("unit", list(Unit))
+def test_counting_step_by_step_is_counting_all_at_once(tokenizer: str, unit: Unit) -> None:
+    words = TOKENIZERS[tokenizer]()
+    vocabulary = Vocabulary(len(words), [0, 1, 2], words)
+    drawn = torch.randint(0, len(words), (24, 40), generator=torch.Generator().manual_seed(5))
+    told = torch.nn.utils.rnn.pad_sequence([torch.tensor(words(line)["input_ids"]) for line in CORPUS], True)
+    for ids in (drawn, told):
+        expected = vocabulary.progress(ids, torch.ones_like(ids, dtype=torch.bool), unit)
+        tally = StepCounter(vocabulary, unit, ids.device)
+        kept = torch.tensor([tally.fresh] * len(ids))
+        assert torch.equal(tally.progress(kept), torch.zeros(len(ids)))
+        for column in range(ids.shape[1]):
+            kept = tally.advance(kept, ids[:, column])
+            assert torch.equal(tally.progress(kept), expected[:, column])
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "options", "reason"),
+    [
+        ("llama", {}, {}, None),
+        ("t5", {}, {"do_sample": False, "max_new_tokens": 9}, None),
+        ("mistral", {}, {}, "window"),
+        ("llama", {}, {"do_sample": True}, "draws"),
+        ("llama", {}, {"num_beams": 2}, "searches"),
+        ("llama", {}, {"min_new_tokens": 5, "eos_token_id": 7, "max_length": 9}, "eos_token_id, max_length, min_new"),
+        ("llama", {}, {"repetition_penalty": 1.2, "streamer": object()}, "repetition_penalty, streamer"),
+    ],
+)
+def test_what_cannot_be_written_here_says_why(kind: str, config: Any, options: dict[str, Any], reason: Any) -> None:
+    found = unsupported(model_of(kind, **config), options)
+    assert found is None if reason is None else reason in str(found)
+
+
+def test_other_settings_of_the_model_are_seen() -> None:
+    model = model_of("bart")
+    model.generation_config.no_repeat_ngram_size = 3
+    assert unsupported(model, {}) == "of no_repeat_ngram_size"
+    assert "conventions" in str(unsupported(model_of("bart", conventions="authors"), {}))
+
+
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_attention_in_shared_products_is_what_torch_does(scale: float | None) -> None:
+    draw = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(2, 3, length, 16, generator=draw) for length in (4, 50, 50))
+    mask = torch.zeros(2, 1, 1, 50)
+    mask[0, ..., :7] = mask[1, ..., 30:] = torch.finfo(torch.float32).min
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
+    torch.testing.assert_close(spread(query, key, value, attn_mask=mask, scale=scale), expected)
+
+
+def test_shared_products_of_large_numbers_stay_numbers() -> None:
+    large = torch.full((1, 1, 1, 128), 30.0, dtype=torch.float16)
+    mask = torch.zeros(1, 1, 1, 1, dtype=torch.float16)
+    assert torch.equal(spread(large, large, torch.ones_like(large), attn_mask=mask, scale=None), torch.ones_like(large))

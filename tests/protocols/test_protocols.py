@@ -1,0 +1,156 @@
+"""Protocols: which lengths they ask for, worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from impatience.data import EvalRequest, Example
+from impatience.errors import OptionError
+from impatience.lengths import Unit, measure
+from impatience.protocols import PROTOCOLS, Protocol
+from impatience.protocols.ladder import Ladder
+from impatience.protocols.ood import Ood
+from impatience.protocols.reference import Reference
+from impatience.protocols.sweep import Sweep
+
+
+def example(name: str, source_words: int = 5, target: str = "A short text.", **meta: object) -> Example:
+    return Example(name, " ".join(["word"] * source_words), target, meta)
+
+
+def ask(protocol: Protocol, *examples: Example, unit: Unit = Unit.WORDS) -> list[EvalRequest]:
+    return list(protocol.requests(examples, unit, lambda text: measure(text, unit)))
+
+
+def targets(protocol: Protocol, *examples: Example) -> dict[str, int]:
+    return {request.key: request.target for request in ask(protocol, *examples)}
+
+
+def test_every_protocol_says_what_it_is() -> None:
+    for protocol in PROTOCOLS.values():
+        assert 10 < len(protocol.summary) < 90
+
+
+# Reference
+
+
+def test_the_reference_says_how_long() -> None:
+    one, other = example("a", target="It rained all day."), example("b", target="No.")
+    assert ask(Reference(), one, other) == [
+        EvalRequest("a", one, 4, Unit.WORDS, ("It rained all day.",)),
+        EvalRequest("b", other, 1, Unit.WORDS, ("No.",)),
+    ]
+    assert [request.target for request in ask(Reference(), one, unit=Unit.CHARACTERS)] == [18]
+    assert [request.target for request in ask(Reference(), one, unit=Unit.SENTENCES)] == [1]
+
+
+def test_references_of_one_source_can_be_merged() -> None:
+    first = Example("p-0", "An abstract.", "The first of two.")
+    second = Example("p-1", "An abstract.", "Another one that is longer.")
+    other = Example("q-0", "Another abstract.", "Alone.")
+    assert [request.target for request in ask(Reference(), first, second, other)] == [4, 5, 1]
+    merged = ask(Reference(merge=True), first, other, second)
+    assert merged == [
+        EvalRequest("p-0", first, 4, Unit.WORDS, ("The first of two.", "Another one that is longer.")),
+        EvalRequest("q-0", other, 1, Unit.WORDS, ("Alone.",)),
+    ]
+
+
+# Out of distribution
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "target"),
+    [
+        ("42abc", 1000, 420),  # 42 % of 1,000
+        ("4f2abc", 1000, 420),  # the digits need not stand together
+        ("f0a7c", 1200, 240),  # 07 is held to 20 %
+        ("99aa", 1000, 950),  # 99 is held to 95 %
+        ("99aa", 1100, 1000),  # 1,045 is held to 1,000
+        ("50aa", 300, 200),  # 150 is held to 200
+        ("33aa", 1001, 330),  # 330.33 is rounded down
+        ("21aa", 100, 200),  # even where the source has less
+        ("abc7", 1500, 300),  # one digit: 7, held to 20 %
+        ("abcd", 1500, 300),  # none: 0, held to 20 %
+    ],
+)
+def test_the_authors_rule(name: str, words: int, target: int) -> None:
+    (request,) = ask(Ood(rule="authors"), example(name, words))
+    assert (request.target, request.references, request.group) == (target, (), "")
+
+
+PUBLISHED = [{"first": 755, "second": 208, "third": 686}, {"first": 584, "second": 841, "third": 466}]
+
+
+def test_seeded_targets_are_published() -> None:
+    """From SHA-256 of "0:first" and so on, worked out with sha256sum and bc."""
+    examples = [example(name, 5000) for name in ("first", "second", "third")]
+    assert targets(Ood(), *examples) == PUBLISHED[0]
+    assert targets(Ood(seed=1), *examples) == PUBLISHED[1]
+    assert targets(Ood(), *reversed(examples)) == PUBLISHED[0]
+
+
+def test_seeded_targets_fill_the_band_below_the_source() -> None:
+    many = targets(Ood(low=3, high=6), *(example(f"n{n}", 50) for n in range(200)))
+    assert set(many.values()) == {3, 4, 5, 6}
+    assert max(list(many.values()).count(value) for value in (3, 4, 5, 6)) < 80
+    near = targets(Ood(low=3, high=6), *(example(f"n{n}", 5) for n in range(50)))
+    assert set(near.values()) == {3, 4}  # below the 5 words there are
+    assert targets(Ood(low=3, high=6), example("a", 3), example("b", 4)) == {"b": 3}
+    assert all(request.references == () for request in ask(Ood(low=3, high=6), example("b", 9)))
+
+
+# Sweep
+
+
+def test_a_sweep_asks_for_every_length() -> None:
+    one = example("a", target="What there is.")
+    assert ask(Sweep(lengths=(10, 3)), one) == [
+        EvalRequest("a@10", one, 10, Unit.WORDS, ("What there is.",), "10"),
+        EvalRequest("a@3", one, 3, Unit.WORDS, ("What there is.",), "3"),
+    ]
+
+
+# Ladder
+
+
+def rung(article: str, name: str, target: str) -> Example:
+    return example(f"{article}-{name}", target=target, rung=name)
+
+
+def test_a_ladder_asks_for_articles_that_have_every_rung() -> None:
+    whole = [rung("a", "digest", "Many words stand here."), rung("a", "title", "Few words")]
+    part = [rung("b", "title", "No more")]
+    other = [rung("c-d", "title", "One"), rung("c-d", "abstract", "Not asked for."), rung("c-d", "digest", "Two words")]
+    requests = ask(Ladder(rungs=("title", "digest")), *whole, *part, *other)
+    assert [(r.key, r.group, r.target, r.references) for r in requests] == [
+        ("a-title", "title", 2, ("Few words",)),
+        ("a-digest", "digest", 4, ("Many words stand here.",)),
+        ("c-d-title", "title", 1, ("One",)),
+        ("c-d-digest", "digest", 2, ("Two words",)),
+    ]
+
+
+def test_a_ladder_without_rungs_says_which_there_are() -> None:
+    with pytest.raises(ValueError, match=r"Of 2 examples none .* title, digest; rungs there are: title\."):
+        ask(Ladder(rungs=("title", "digest")), rung("a", "title", "One"), example("x"))
+    with pytest.raises(ValueError, match="rungs there are: none"):
+        ask(Ladder(), example("x"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        (Ood, {"low": 0}, "low=0"),
+        (Ood, {"low": 9, "high": 8}, "give 1 ≤ low ≤ high"),
+        (Ood, {"rule": "author"}, "give one of seeded, authors"),
+        (Sweep, {"lengths": ()}, "lengths"),
+        (Sweep, {"lengths": (0, 5)}, "at least 1"),
+        (Sweep, {"lengths": (5, 5)}, "different"),
+        (Ladder, {"rungs": ()}, "at least one"),
+        (Ladder, {"rungs": ("title", "title")}, "each once"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(kind: type[Protocol], options: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        kind(**options)

@@ -1,0 +1,116 @@
+"""Who may use a server: its key, its addresses, and other sites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from impatience import Writer
+from impatience.cli import commands
+from impatience.errors import OptionError
+from impatience.server import Access, Limits, check_host, listen, read_key
+from support.serving import KEY, Client, make_writer, running
+
+
+@pytest.fixture(scope="module")
+def writer() -> Writer:
+    return make_writer()
+
+
+@pytest.fixture(scope="module")
+def client(writer: Writer) -> Iterator[Client]:
+    with running(writer) as (client, *_):
+        yield client
+
+
+def test_the_key_opens_all_but_the_page_and_the_health(writer: Writer) -> None:
+    with running(writer, access=Access(key=KEY)) as (client, *_):
+        for path in ("/", "/healthz", "/static/index.html"):
+            assert client(path).status == 200
+        closed = ("/v1/models", "/metrics", "/openapi.json", "/v1/nothing")
+        for key in ("", "Bearer", f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", f"Basic {KEY}", "Bearer \u00fc", KEY):
+            refused = client("/v1/models", Authorization=key)
+            assert (refused.status, refused.error["code"]) == (401, "invalid_api_key")
+            assert refused.headers["www-authenticate"] == "Bearer"
+        assert [client(path).status for path in closed] == [401] * 4
+        assert client.write(words=3).status == 401
+        known = Client(client.port, Authorization=f"Bearer {KEY}")
+        assert [known(path).status for path in closed] == [200, 200, 200, 404]
+        assert known.write(words=3).status == 200
+        assert known("/openapi.json").json["paths"]["/v1/write"]["post"]["security"] == [{"HTTPBearer": []}]
+        assert known("/healthz", Host="writer.example").status == 200, "with a key, any name will do"
+
+
+def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch, writer: Writer) -> None:
+    from impatience.server import middleware
+
+    seen: list[tuple[int, int]] = []
+    compare = middleware.hmac.compare_digest
+
+    def watched(left: bytes, right: bytes) -> bool:
+        seen.append((len(left), len(right)))
+        return compare(left, right)
+
+    monkeypatch.setattr(middleware.hmac, "compare_digest", watched)
+    with running(writer, access=Access(key=KEY)) as (client, *_):
+        for key in ("", "Bearer short", f"Bearer {KEY}", f"Bearer {KEY * 9}"):
+            client("/v1/models", Authorization=key)
+    assert seen == [(32, 32)] * 4, "digests are compared, so that no length shows either"
+
+
+def test_without_a_key_only_names_of_this_machine_are_answered(client: Client) -> None:
+    for host in ("127.0.0.1", f"localhost:{client.port}", "[::1]:80", "127.9.9.9"):
+        assert client("/healthz", Host=host).status == 200
+    for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", "[fe80::1]", ""):
+        assert client("/healthz", Host=host).status == 403
+
+
+def test_other_origins_are_let_in_only_if_asked(client: Client, writer: Writer) -> None:
+    ask = {"Origin": "https://team.example", "Access_Control_Request_Method": "POST"}
+    assert client("/v1/write", method="OPTIONS", **ask).status == 405
+    access = Access(key=KEY, origins=("https://team.example",))
+    with running(writer, access=access) as (open_client, *_):
+        reply = open_client("/v1/write", method="OPTIONS", Access_Control_Request_Headers="authorization", **ask)
+        assert (reply.status, reply.headers["access-control-allow-origin"]) == (200, "https://team.example")
+        assert open_client("/v1/models", Origin="https://team.example").headers["access-control-allow-origin"]
+        other = open_client("/v1/models", Origin="https://other.example")
+        assert "access-control-allow-origin" not in other.headers
+
+
+def test_keys_and_addresses_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("IMPATIENCE_API_KEY", raising=False)
+    assert read_key(None) is None
+    monkeypatch.setenv("IMPATIENCE_API_KEY", KEY)
+    assert read_key(None) == KEY
+    file = tmp_path / "key"
+    file.write_text(f"{KEY}-2\n")
+    assert read_key(file) == f"{KEY}-2"
+    for bad in ("", "short", "has a space in its middle", "ü" * 20):
+        file.write_text(bad)
+        with pytest.raises(OptionError, match="--key-file"):
+            read_key(file)
+    with pytest.raises(OptionError, match="No such file"):
+        read_key(tmp_path / "none")
+    for host in ("127.0.0.1", "::1", "localhost"):
+        check_host(host, None)
+    for host in ("0.0.0.0", "::", "192.168.1.5", "writer.example"):
+        with pytest.raises(OptionError, match="there is no key"):
+            check_host(host, None)
+        check_host(host, KEY)
+    with pytest.raises(OptionError, match="above 0"):
+        replace(Limits(), requests=0)
+    with listen("127.0.0.1", 0) as taken, pytest.raises(OptionError, match="cannot be had"):
+        listen("127.0.0.1", taken.getsockname()[1])
+
+
+def test_the_command_refuses_to_be_reached_by_everybody(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.delenv("IMPATIENCE_API_KEY", raising=False)
+    monkeypatch.setattr("sys.argv", ["impatience", "serve", "--host", "0.0.0.0", "--model", "toy-llama"])
+    with pytest.raises(SystemExit) as ended:
+        commands.main()
+    assert ended.value.code == 2
+    assert "Give one with --key-file or IMPATIENCE_API_KEY" in capsys.readouterr().err

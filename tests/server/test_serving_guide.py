@@ -1,0 +1,92 @@
+"""The guide to serving: its requests work as they are printed, on a tiny stand-in for the model."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from impatience.cli import commands
+from impatience.server import Limits
+from impatience.server.middleware import _ROUTES
+from impatience.writing.writer import DEFAULT_MODEL
+from support import serving
+from support.serving import Client, make_writer, running
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+ADDRESS = "http://127.0.0.1:8000"
+
+
+def printed(after: str) -> str:
+    """Return the output that is shown below a block with some text in it."""
+    place = next(n for n, (_, code) in enumerate(BLOCKS) if after in code)
+    kind, code = BLOCKS[place + 1]
+    assert kind == "text"
+    return str(code)
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(serving, "NAME", DEFAULT_MODEL)
+    with running(make_writer()) as (client, *_):
+        yield client
+
+
+def test_the_simple_case(client: Client) -> None:
+    (line,) = (code for kind, code in BLOCKS if code.startswith("curl"))
+    _, address, _, head, _, body = shlex.split(line)
+    assert head == "Content-Type: application/json"
+    reply = client(address.removeprefix(ADDRESS), body.encode()).json
+    shown = json.loads(printed("curl"))
+    assert list(reply) == list(shown)
+    assert reply["model"] == shown["model"] == DEFAULT_MODEL
+    ours, theirs = reply["report"], shown["report"]
+    assert list(ours) == list(theirs)
+    assert ours["length"] == theirs["length"] == len(shown["text"].split())
+
+
+def test_openais_client(client: Client) -> None:
+    (code,) = (code for kind, code in BLOCKS if kind == "python")
+    said = StringIO()
+    names: dict[str, Any] = {}
+    try:
+        with contextlib.redirect_stdout(said):
+            exec(compile(code.replace(ADDRESS, client.address), "serving.md", "exec", dont_inherit=True), names)
+    finally:
+        names["client"].close()  # what it leaves open would fail another test
+    counts = [line for line in said.getvalue().splitlines() if re.fullmatch(r"\d+ words \w+", line)]
+    assert [line.split()[0] for line in counts] == ["15"]
+    assert counts[0] in printed("from openai").splitlines()
+    assert len(printed("from openai").splitlines()[-1].split()) == 15
+
+
+def test_every_option_and_path_is_named() -> None:
+    command: Any = typer.main.get_command(commands.app)
+    named = set(re.findall(r"--[a-z-]+", GUIDE))
+    options = {name for option in command.commands["serve"].params for name in option.opts if name.startswith("--")}
+    assert options - named == {"--port", "--quiet"}
+    assert [path for path in _ROUTES if f"`{path}`" not in GUIDE and path not in GUIDE] == []
+    for value in (Limits.requests, Limits.budget, Limits.target_tokens, int(Limits.seconds)):
+        assert str(value) in GUIDE
+    for value in (Limits.body_bytes, Limits.source_characters):
+        assert f"{value:,}" in GUIDE
+
+
+def test_the_container_copies_what_there_is_and_needs_a_key() -> None:
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    copied = [name for line in lines if line.startswith("COPY") for name in line.split()[1:-1]]
+    assert set(copied) >= {"pyproject.toml", "src", "recipes", "LICENSE"}
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    let_in = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert [name for name in copied if f"!{name}" not in let_in] == []
+    entry = next(json.loads(line.removeprefix("ENTRYPOINT ")) for line in lines if line.startswith("ENTRYPOINT"))
+    assert entry == ["impatience", "serve", "--host", "0.0.0.0"]

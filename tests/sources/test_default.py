@@ -1,0 +1,96 @@
+"""The model that comes with the package: its files, and whether it still writes to length."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from impatience import load
+from impatience.control.loading import open_model
+from impatience.decoding.retries import TRIES
+from impatience.lengths import ends_sentence
+from impatience.sources import DEFAULT_MODEL, PACKAGED, SHIPPED, is_cached, resolve
+from impatience.training.recipe import load_recipe
+from impatience.training.run import build_model
+from impatience.writing.writer import Request, Writer
+from support.toys import byte_level_tokenizer, tiny_model
+
+ROOT = Path(__file__).parents[2]
+FOLDER = SHIPPED[DEFAULT_MODEL]
+BASE = "smollm2-135m-instruct"
+TEXTS = [
+    (ROOT / "examples" / "harbour.txt").read_text(encoding="utf-8"),
+    "The town library will close its reading room for six weeks from the first of March. The roof has leaked since the "
+    "storm in October, and the shelves along the north wall have already been emptied. Books can still be ordered at "
+    "the desk by the side entrance, which is open on weekday afternoons. The council had hoped to do the work in "
+    "summer, when fewer people come, but the builders found that two beams have rotted and cannot wait.",
+    "Bees find their way home by the sun, and when clouds hide it they read the polarised light of the blue patches "
+    "that are left. Researchers covered the sky above a hive with a filter that turned this pattern by a quarter. The "
+    "bees that came back pointed their dances a quarter off as well. A bee that had never left the hive followed the "
+    "dance and searched where nothing was. The finding shows that the pattern in the sky is read anew on every flight.",
+]
+
+
+def test_it_is_small_and_holds_nothing_of_others() -> None:
+    files = {file.name: file.stat().st_size for file in FOLDER.iterdir()}
+    assert set(files) == {
+        "README.md",
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "impatience.json",
+        "impatience.safetensors",
+        "prompt.json",
+    }
+    assert sum(files.values()) < 25_000_000
+    assert json.loads((FOLDER / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"] == BASE
+    assert BASE in PACKAGED
+
+
+def test_it_is_found_by_name() -> None:
+    assert resolve(DEFAULT_MODEL) == str(FOLDER)
+
+
+def test_an_adapter_says_whose_it_is_and_reads_with_its_tokenizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = byte_level_tokenizer()
+    for part in (tiny_model("llama", vocab_size=len(tokenizer)), tokenizer):
+        part.save_pretrained(tmp_path / "base")
+    monkeypatch.chdir(tmp_path)
+    changes = {"model.base": "base", "model.lora": "{rank: 2}", "model.no_loops": "3"}
+    model, _ = build_model(load_recipe(ROOT / "recipes" / "small" / "toy.yaml", changes))
+    model.save_pretrained(tmp_path / "adapter")
+    for file in (tmp_path / "adapter").glob("*token*"):
+        file.unlink()
+    assert json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"] == "base"
+    opened, _ = open_model(tmp_path / "adapter")
+    assert opened.tokenizer.get_vocab() == tokenizer.get_vocab()
+    assert type(opened.base_model).__name__ == "LlamaForCausalLM"
+
+
+real = pytest.mark.xdist_group("default")  # one process loads it
+
+
+@pytest.fixture(scope="module")
+def writer() -> Writer:
+    if not is_cached(PACKAGED[BASE]):
+        pytest.skip(f"{BASE} is not here: `make test` fetches it, or `impatience write` on any text")
+    return load(quiet=True)
+
+
+@real
+def test_it_writes_to_length_and_ends_its_sentences(writer: Writer) -> None:
+    """A few texts of our own; docs/results.md has the real figures."""
+    results = writer.write_many([Request("", text, words) for words in (20, 40, 80) for text in TEXTS], tries=TRIES)
+    off = [abs(result.length - result.target) / result.target for result in results]
+    assert sum(off) / len(off) < 0.02
+    assert sum(ends_sentence(result.text) for result in results) == len(results)
+
+
+@real
+def test_it_is_exact_where_that_is_asked_for(writer: Writer) -> None:
+    for unit, target in (("words", 30), ("characters", 160), ("tokens", 50), ("sentences", 2)):
+        result = writer.write(TEXTS[1], **{unit: target}, landing="exact", tries=1)  # type: ignore[arg-type]
+        assert (result.length, result.unit) == (target, unit)

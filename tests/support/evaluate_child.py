@@ -1,0 +1,76 @@
+"""Evaluates a made-up strategy in a process of its own that is killed half-way through writing a batch.
+
+evaluate_child.py DATA FOLDER BATCH
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from impatience import attach
+from impatience.data import EvalRequest
+from impatience.decoding.generator import TextGenerator
+from impatience.decoding.results import Draft
+from impatience.evaluation.predictions import Predictions
+from impatience.evaluation.report import EvalReport
+from impatience.evaluation.run import evaluate
+from impatience.lengths import decode
+from impatience.metrics import Prediction
+from impatience.sources import toy
+from impatience.strategies import Strategy
+
+
+@dataclass(frozen=True)
+class Scripted(Strategy):
+    """Writes any words, and lands near the target by chance."""
+
+    summary: ClassVar[str] = "chance"
+    off: int = 2
+
+    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
+        drafts = []
+        for request in requests:
+            count = max(1, request.target + int(torch.randint(-self.off, self.off + 1, ())))
+            ids = tuple(torch.randint(4, generator.vocabulary.size, (count,)).tolist())
+            length = generator.vocabulary.count(ids, request.unit)
+            landed: Any = "natural" if length == request.target else "missed"
+            drafts.append(Draft(ids, decode(generator.tokenizer, ids), length, True, landed, 0.5, count + 1))
+        return drafts
+
+
+def run(data: Path, folder: Path, **changes: Any) -> EvalReport:
+    base, tokenizer = toy.build("toy-bart")
+    options: dict[str, Any] = {"strategy": Scripted(), "batch_size": 4, "bucket": 10, **changes}
+    return evaluate(attach(base, "pre", tokenizer=tokenizer), str(data), folder, **options)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("batch", type=int)
+    wanted = parser.parse_args()
+    torch.set_num_threads(1)
+    append = Predictions.append
+
+    def mortal(self: Predictions, batch: int, predictions: Sequence[Prediction]) -> None:
+        before = self.file.stat().st_size
+        append(self, batch, predictions)
+        if batch == wanted.batch:
+            os.truncate(self.file, (before + self.file.stat().st_size) // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Predictions.append = mortal  # type: ignore[method-assign]
+    run(wanted.data, wanted.folder)
+
+
+if __name__ == "__main__":
+    main()

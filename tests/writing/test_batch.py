@@ -1,0 +1,271 @@
+"""Batches: every row once, whatever happens on the way."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from impatience import Unit
+from impatience.cli import commands
+from impatience.errors import RunError
+from impatience.sources import toy
+from impatience.writing import batch_job
+from impatience.writing.batch_job import RowDefaults
+from impatience.writing.writer import Writer, load
+
+CHILD = Path(__file__).parents[1] / "support" / "batch_child.py"
+
+
+@pytest.fixture(scope="module")
+def writer(toy_folder: Path) -> Writer:
+    return load(toy_folder, quiet=True)
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def make(file: Path, rows: list[Any]) -> Path:
+    file.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return file
+
+
+GOOD = {"text": "amber birch cedar", "words": 4, "landing": "exact"}
+ROWS: list[tuple[Any, str]] = [
+    ({"id": "a", **GOOD}, ""),
+    ("{not json", "this is not JSON"),
+    ({"id": "b", "text": "delta ember", "tokens": 6, "landing": "exact"}, ""),
+    ({"id": "a", **GOOD}, "row 1 has the id 'a' already"),
+    ({"id": "c", "words": 4}, "It has no 'text'"),
+    ({"id": "d", "text": "  ", "words": 4}, "empty"),
+    ({"id": "e", "text": "elm", "words": 4, "tokens": 4}, "a text has one target"),
+    ({"id": "f", "text": "elm"}, "It has no length"),
+    ({"id": "g", "text": "elm", "words": 0}, "from 1 to 10,000,000"),
+    ({"id": "g2", "text": "elm", "words": 10**30}, "from 1 to 10,000,000"),
+    ({"id": "g3", "text": "elm", "words": "1" * 5000}, "from 1 to 10,000,000"),
+    ({"id": "\ud83d", "text": "elm", "words": 2}, "half a character"),
+    ({"id": "h", "text": "elm", "words": "many"}, "'many'"),
+    ({"id": "i", "text": "elm", "words": 2.5}, "2.5"),
+    ({"id": "j", **GOOD, "landing": "soft"}, "landing='soft'"),
+    ({"id": "k", **GOOD, "task": "sumarize"}, "Did you mean 'summarize'"),
+    ({"id": "l", "text": "elm", "words": 1000}, "more than this model can write"),
+    ({"id": "m", "text": "elm \ud83d oak", "words": 4}, "half a character"),
+    ({"id": "n", "text": ["elm"], "words": 4}, "Its 'text' is ['elm'], which is no text"),
+    ({"id": "o", "text": 5, "words": 4}, "Its 'text' is 5, which is no text"),
+    ("[1, 2]", 'a row is an object, {"text": …, "words": 40}'),
+    ({"id": 7, "text": "fern glade", "characters": 12, "landing": "at_most"}, ""),
+    ({"text": "heron iris", "words": "5", "landing": "exact", "task": ""}, ""),
+    ("{", "this is not JSON"),
+    ("5", "a row is an object"),
+]
+
+
+def test_good_rows_are_written_and_bad_ones_are_named(tmp_path: Path, writer: Writer) -> None:
+    source, out = make(tmp_path / "in.jsonl", [row for row, _ in ROWS]), tmp_path / "new" / "out.jsonl"
+    seen: list[int] = []
+    tally = batch_job.write(writer, source, out, RowDefaults(), tell=seen.append)
+    assert (tally.written, tally.rejected, tally.found, sum(seen)) == (4, 21, 0, 25)
+    texts = {row["id"]: row for row in lines(out)}
+    assert set(texts) == {"a", "b", "7", "23"}
+    assert len(texts["a"]["text"].split()) == texts["a"]["length"] == texts["a"]["target"] == 4
+    assert (texts["b"]["unit"], texts["b"]["length"]) == ("tokens", 6)
+    assert texts["23"]["length"] == 5
+    assert texts["7"]["length"] <= 12
+    rejects = lines(tmp_path / "new" / "out.rejects.jsonl")
+    expected = [(number, reason) for number, (_, reason) in enumerate(ROWS, 1) if reason]
+    assert [one["row"] for one in rejects] == [number for number, _ in expected]
+    for one, (_, reason) in zip(rejects, expected, strict=True):
+        assert reason in one["reason"]
+    again = batch_job.write(writer, source, out, RowDefaults())
+    assert (again.written, again.rejected, again.found) == (4, 21, 4)
+    assert len(lines(out)) == 4
+    assert len(lines(tmp_path / "new" / "out.rejects.jsonl")) == 21
+
+
+def test_a_bad_byte_costs_one_row(tmp_path: Path, writer: Writer) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    good = json.dumps(GOOD).encode()
+    source.write_bytes(good + b'\n{"text": "caf\xe9", "words": 2}\n' + good + b"\n")
+    batch_job.write(writer, source, out, RowDefaults())
+    assert [row["id"] for row in lines(out)] == ["1", "3"]
+    assert "line 2: this is not UTF-8" in lines(tmp_path / "out.rejects.jsonl")[0]["reason"]
+
+
+def test_a_source_that_is_too_long_and_cannot_be_read_in_parts_costs_one_row(tmp_path: Path, toy_folder: Path) -> None:
+    writer = Writer(load(toy_folder, quiet=True).model, {"template": "question", "max_source_tokens": 20})
+    texts = ["answer: elm context: oak", "answer: elm context: " + "oak " * 30, "answer: fern context: moss"]
+    rows = [{"id": f"row {n}", "text": text, "words": 4} for n, text in enumerate(texts, 1)]
+    source, out = make(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    for found in (0, 2):
+        seen: list[int] = []
+        tally = batch_job.write(writer, source, out, RowDefaults(), tell=seen.append)
+        assert (tally.written, tally.rejected, tally.found, sum(seen)) == (2, 1, found, 3)
+    assert sorted(row["id"] for row in lines(out)) == ["row 1", "row 3"]
+    (refused,) = lines(tmp_path / "out.rejects.jsonl")
+    assert (refused["row"], refused["id"]) == (2, "row 2")
+    assert "cannot be read in parts: shorten the passage" in refused["reason"]
+
+
+def test_csv_and_defaults(tmp_path: Path, writer: Writer) -> None:
+    source, out = tmp_path / "in.csv", tmp_path / "out.jsonl"
+    source.write_text("id,text,words\nx,amber birch cedar delta,\ny,elm,3\n")
+    batch_job.write(writer, source, out, RowDefaults(ratio=0.5, landing="exact"))  # type: ignore[arg-type]
+    assert {row["id"]: row["length"] for row in lines(out)} == {"x": 2, "y": 3}
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, 60), (40, 40)])
+def test_a_job_takes_the_room_that_there_is_when_it_begins(
+    given: int | None, used: int, tmp_path: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooms = iter((60, 30, 20))
+    monkeypatch.setattr(Writer, "budget", property(lambda self: next(rooms)))
+    here, there = load(toy_folder, quiet=True), batch_job._there(str(toy_folder), given, 1)
+    assert there.args[1:] == (used, 1)  # type: ignore[attr-defined]
+    rooms = iter((60, 30, 20))
+    asked: list[int | None] = []
+    plan, written = Writer.plan, Writer.as_written
+
+    def planned(self: Writer, asks: Any, budget: int | None = None, **options: Any) -> Any:
+        asked.append(budget)
+        return plan(self, asks, budget, **options)
+
+    def as_written(self: Writer, asks: Any, *, budget: int | None = None, **options: Any) -> Any:
+        asked.append(budget)
+        return written(self, asks, budget=budget, **options)
+
+    monkeypatch.setattr(Writer, "plan", planned)
+    monkeypatch.setattr(Writer, "as_written", as_written)
+    source = make(tmp_path / "in.jsonl", [{**GOOD, "words": 2 + n} for n in range(9)])
+    assert batch_job.write(here, source, tmp_path / "out.jsonl", RowDefaults(), budget=given).written == 9
+    assert set(asked) == {used}
+
+
+def test_rows_are_tried_as_often_as_the_job_says(tmp_path: Path, writer: Writer) -> None:
+    source, out = make(tmp_path / "in.jsonl", [{"text": "amber birch", "words": 6, "task": "title"}]), tmp_path / "out"
+    batch_job.write(writer, source, out, RowDefaults(tries=4))
+    assert lines(out)[0]["text"] == writer.write("amber birch", words=6, task="title", tries=4).text
+    assert json.loads((tmp_path / "out.job.json").read_text())["options"]["tries"] == 4
+
+
+def test_half_a_line_is_written_again(tmp_path: Path, writer: Writer) -> None:
+    source, out = make(tmp_path / "in.jsonl", [GOOD] * 3), tmp_path / "out.jsonl"
+    batch_job.write(writer, source, out, RowDefaults())
+    whole = out.read_bytes()
+    out.write_bytes(whole[:-9])
+    assert batch_job.write(writer, source, out, RowDefaults()).found == 2
+    assert out.read_bytes() == whole
+    for damaged in (b"nonsense\n", b"[]\n", b'{"text": "whose?"}\n'):
+        out.write_bytes(damaged + whole)
+        with pytest.raises(RunError, match="line 1 is damaged"):
+            batch_job.write(writer, source, out, RowDefaults())
+
+
+def test_another_job_is_refused(tmp_path: Path, writer: Writer) -> None:
+    source, out = make(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out.jsonl"
+    with pytest.raises(RunError, match="is the input"):
+        batch_job.write(writer, source, source, RowDefaults())
+    out.write_text("mine\n")
+    with pytest.raises(RunError, match="no job wrote it"):
+        batch_job.write(writer, source, out, RowDefaults())
+    batch_job.write(writer, source, out, RowDefaults(), restart=True)
+    with pytest.raises(RunError, match="target was None and is 9"):
+        batch_job.write(writer, source, out, RowDefaults(Unit.WORDS, 9))
+    with pytest.raises(RunError, match="tries was 1 and is 3"):
+        batch_job.write(writer, source, out, RowDefaults(tries=3))
+    make(source, [GOOD] * 2)
+    with pytest.raises(RunError, match="is not what"):
+        batch_job.write(writer, source, out, RowDefaults())
+    assert batch_job.write(writer, source, out, RowDefaults(), restart=True).written == 2
+    (tmp_path / "out.job.json").write_text("{\n")
+    with pytest.raises(RunError, match="damaged"):
+        batch_job.write(writer, source, out, RowDefaults())
+
+
+def test_one_process_at_a_time(tmp_path: Path, writer: Writer) -> None:
+    source, out = make(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out.jsonl"
+
+    def second(rows: int) -> None:
+        with pytest.raises(RunError, match="Another process is writing"):
+            batch_job.write(writer, source, out, RowDefaults())
+
+    assert batch_job.write(writer, source, out, RowDefaults(), tell=second).written == 1
+
+
+def test_killed_at_random_moments_it_loses_and_repeats_nothing(tmp_path: Path, toy_folder: Path) -> None:
+    bad = [{"id": f"bad {i}", "text": ""} for i in range(20)]
+    rows = [{"id": str(i), "text": f"amber {toy.WORDS[i % 40]}", "words": 1 + i % 20} for i in range(980)]
+    mixed = [*rows, *bad]
+    random.Random(3).shuffle(mixed)
+    source, out = make(tmp_path / "in.jsonl", mixed), tmp_path / "out.jsonl"
+    child = [sys.executable, str(CHILD), str(toy_folder), str(source), str(out)]
+    said = subprocess.run(child, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    counts = [int(line.split()[1]) for line in said[:-1]]
+    assert [line.split()[0] for line in said] == ["-9"] * 10 + ["0"]
+    assert counts == sorted(counts)
+    assert 0 < counts[-1] < 980, "it was killed in the middle"
+    written = lines(out)
+    assert sorted(row["id"] for row in written) == sorted(row["id"] for row in rows)
+    assert {row["id"]: row["target"] for row in written} == {row["id"]: row["words"] for row in rows}
+    refused = lines(tmp_path / "out.rejects.jsonl")
+    assert sorted(row["id"] for row in refused) == sorted(row["id"] for row in bad)
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["impatience", "batch", *map(str, arguments)])
+    try:
+        commands.main()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+def test_the_command(tmp_path: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    source, out = make(tmp_path / "in.jsonl", [{"text": "amber birch"}] * 2), tmp_path / "out.jsonl"
+    assert command(monkeypatch, source, out, "--model", toy_folder, "--words", 3, "--exact") == 0
+    assert "out.jsonl: 2 texts." in capsys.readouterr().err
+    assert [row["length"] for row in lines(out)] == [3, 3]
+    assert command(monkeypatch, source, out, "--model", toy_folder, "--words", 3, "--exact") == 0
+    assert "2 texts, 2 of them before" in capsys.readouterr().err
+    assert command(monkeypatch, source, tmp_path / "other.jsonl", "--model", toy_folder, "-q") == 1
+    assert capsys.readouterr().err == "2 rows could not be used; other.rejects.jsonl says why.\n"
+    for wrong, message in (
+        ([tmp_path / "nowhere.jsonl", out], "There is no file"),
+        ([source, out, "--words", "3,4"], "one text for a row"),
+        ([source, out, "--budget", "0"], "at least 1"),
+        ([source, out, "--task", "sing"], "there are summarize"),
+        ([source, out, "--words", "3", "--tries", "0"], "tries=0: give a whole number from 1 to 16"),
+        ([source, out, "--words", "4", "--exact", "--model", toy_folder], "target was 3 and is 4"),
+    ):
+        assert command(monkeypatch, *wrong) == 2
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_ctrl_c_says_how_far_it_is_and_how_to_go_on(
+    tmp_path: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, restart: bool
+) -> None:
+    source, out = make(tmp_path / "in.jsonl", [GOOD, "{", GOOD, GOOD]), tmp_path / "out.jsonl"
+    options = [source, out, "--model", toy_folder, "--budget", 1]
+    calls: list[int] = []
+
+    def stop(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return here(*args)
+
+    here = batch_job._here
+    monkeypatch.setattr(batch_job, "_here", stop)
+    assert command(monkeypatch, *options, *(["--restart"] if restart else [])) == 130
+    again = "Without --restart, the" if restart else "The"
+    assert f"Stopped: 2 of 4 rows are done. {again} same command goes on.\n" in capsys.readouterr().err
+    assert command(monkeypatch, *options) == 1
+    said = capsys.readouterr().err
+    assert "out.jsonl: 3 texts, 1 of them before." in said
+    assert "1 row could not be used" in said
