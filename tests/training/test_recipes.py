@@ -20,6 +20,7 @@ from typing import Any
 import datasets
 import pytest
 
+from impatience.cli import main
 from impatience.data._templates import answer_and_context
 from impatience.errors import DataError, ImpatienceError, OptionError, UnsupportedModelError
 from impatience.methods import METHODS
@@ -399,7 +400,7 @@ def test_the_document_can_be_followed(tmp_path: Path, monkeypatch: pytest.Monkey
             assert line.startswith("impatience ")
             monkeypatch.setattr(sys, "argv", shlex.split(line))
             with pytest.raises(SystemExit) as ended:
-                cli.main()
+                main()
             assert not ended.value.code, capsys.readouterr().err
             commands += 1
     assert commands >= 6
