@@ -8,7 +8,7 @@ BASE := $(VENV)/.base
 DEV := $(VENV)/.dev
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install -q -c constraints.txt
 TORCH = $(shell sed -n '/^torch==/p' constraints.txt)
-DEMO ?= $(BIN)/impatience write examples/harbour.txt --words 40 --exact
+DEMO ?= $(BIN)/impatience write examples/bees.txt --words 20
 
 .DEFAULT_GOAL := help
 .PHONY: help demo venv lint browser model test clean
@@ -16,7 +16,7 @@ DEMO ?= $(BIN)/impatience write examples/harbour.txt --words 40 --exact
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
 
-demo: $(BASE) ## Write a 40-word summary of examples/harbour.txt
+demo: $(BASE) ## Summarise examples/bees.txt in 20 words
 	$(DEMO)
 
 venv: $(DEV) ## Make the virtual environment .venv with all developer tools

@@ -38,7 +38,7 @@ from support.toys import byte_level_tokenizer, tiny_model, wordpiece_tokenizer
 ROOT = Path(__file__).parents[1]
 EVALUATION = "docs/evaluation.md"
 WRITING = "docs/writing.md"
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", WRITING, EVALUATION, "docs/serving.md"]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", WRITING, EVALUATION, "docs/serving.md", "docs/architecture.md"]
 REGISTRIES: dict[str, Registry[Any]] = {
     registry.package: registry for registry in (METHODS, FAMILIES, METRICS, STRATEGIES, PROTOCOLS)
 }
@@ -163,10 +163,10 @@ def test_readme_example_prints_what_its_output_shows(
     said = re.compile(r"  (\d+) of (\d+) (\w+), (natural|forced|missed)")
     printed = [found for line in capsys.readouterr().out.splitlines() if (found := said.fullmatch(line))]
     promised = [found for line in shown.code.splitlines() if (found := said.fullmatch(line))]
-    asked = [("20", "words"), ("8", "words"), ("70", "characters")]
+    asked = [("20", "words"), ("12", "words"), ("100", "characters")]
     assert [found.group(2, 3) for found in printed] == [found.group(2, 3) for found in promised] == asked
-    assert printed[1][1] == promised[1][1] == "8", "exact"
-    assert all(int(found[2][1]) <= 70 for found in (printed, promised)), "at_most"
+    assert printed[1][1] == promised[1][1] == "12", "exact"
+    assert all(int(found[2][1]) <= 100 for found in (printed, promised)), "at_most"
 
 
 def test_the_writing_guide_shows_what_is_printed(
