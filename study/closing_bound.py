@@ -31,7 +31,7 @@ def main() -> None:
     examples = chance.sample(examples, min(len(examples), wanted.texts))
     pairs = [found for example in examples if (found := ends_and_cuts(example.target, chance))]
     judge = Closing()
-    likely = [judge.likely(texts) for texts in zip(*pairs, strict=True)]
+    likely = [judge.end_probabilities(texts) for texts in zip(*pairs, strict=True)]
     print(f"{wanted.data}, validation, {len(pairs)} texts\n\n| bound | sentences, % | cuts, % |\n|---:|---:|---:|")
     for bound in BOUNDS:
         shares = (100 * sum(value >= bound for value in values) / len(values) for values in likely)

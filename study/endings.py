@@ -25,7 +25,7 @@ from impatience.decoding.generator import TextGenerator
 from impatience.decoding.packing import ROWS
 from impatience.decoding.results import Draft
 from impatience.decoding.retries import Goal
-from impatience.evaluation.run import load_subject
+from impatience.evaluation.run import load_evaluated_model
 from impatience.lengths import Landing, Unit, ends_sentence
 from impatience.metrics.closing import Closing
 
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--backs", default="14,24,40")
     parser.add_argument("--leasts", default="0.02,0.05,0.1")
     wanted = parser.parse_args()
-    generator, judge = load_subject(wanted.model, quiet=True).generator, Closing(batch_size=64)
+    generator, judge = load_evaluated_model(wanted.model, quiet=True).generator, Closing(batch_size=64)
     examples = list(load("elife:digest", "validation", data_dir=wanted.data_dir))[: wanted.texts]
     requests = [
         EvalRequest(f"{length}-{one.id}", one, length, Unit.WORDS) for length in LENGTHS[::-1] for one in examples
@@ -75,7 +75,7 @@ def _endings(generator: TextGenerator, missed: list[tuple[Goal, EvalRequest, lis
 def _told(goals: list[Goal], texts: list[list[Draft]], judge: Closing) -> dict[str, Any]:
     """Return shares in percent: of endings, and of texts by which one is kept."""
     flat = [draft for some in texts for draft in some]
-    likely = judge.likely([draft.text for draft in flat])
+    likely = judge.end_probabilities([draft.text for draft in flat])
     closed = {id(d): ends_sentence(d.text) and chance >= judge.bound for d, chance in zip(flat, likely, strict=True)}
     pairs = list(zip(goals, texts, strict=True))
     endings = [(goal.met(draft), closed[id(draft)]) for goal, some in pairs for draft in some[1:]]

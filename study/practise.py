@@ -22,7 +22,7 @@ from pathlib import Path
 
 from impatience.data import EvalRequest, load
 from impatience.decoding.packing import ROWS
-from impatience.evaluation.run import load_subject
+from impatience.evaluation.run import load_evaluated_model
 from impatience.lengths import Unit, ends_sentence
 from impatience.metrics.ending import repeats
 
@@ -52,8 +52,8 @@ def main() -> None:
         for number in range(EACH)
     ]
     requests.sort(key=lambda request: -request.target)
-    subject, began = load_subject(wanted.model, quiet=True), time.perf_counter()
-    generator, kept = subject.generator, 0
+    evaluated, began = load_evaluated_model(wanted.model, quiet=True), time.perf_counter()
+    generator, kept = evaluated.generator, 0
     with wanted.out.open("w", encoding="utf-8") as out:
         for begin in range(0, len(requests), ROWS * EACH):
             some = requests[begin : begin + ROWS * EACH]

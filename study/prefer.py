@@ -29,7 +29,7 @@ from torch import Tensor
 from impatience.data import Begun, EvalRequest, load
 from impatience.decoding.packing import ROWS
 from impatience.decoding.results import Draft
-from impatience.evaluation.run import load_subject
+from impatience.evaluation.run import load_evaluated_model
 from impatience.lengths import Unit, ends_sentence
 from impatience.metrics.closing import Closing
 from impatience.metrics.ending import repeats
@@ -78,7 +78,7 @@ def pairs(wanted: argparse.Namespace) -> Iterator[Pair]:
     chosen = chance.sample(examples, min(len(examples), wanted.sources))
     targets = [round(math.exp(chance.uniform(*ends))) for _ in chosen]
     generator, began = (
-        load_subject(wanted.model, max_source_tokens=wanted.read, quiet=True).generator,
+        load_evaluated_model(wanted.model, max_source_tokens=wanted.read, quiet=True).generator,
         time.perf_counter(),
     )
     sources = generator.encoder.read(chosen)
@@ -98,7 +98,7 @@ def pairs(wanted: argparse.Namespace) -> Iterator[Pair]:
         there = [Begun(begun[place], draw) for place in part for draw in range(1, wanted.draws + 1)]
         asked = [requests[place] for place in some], [sources[place] for place in some]
         drawn = generator.flow(*asked, "natural", ROWS, begun=there, max_new_tokens=64)
-        likely = judge.likely([ending.text for ending in drawn])
+        likely = judge.end_probabilities([ending.text for ending in drawn])
         over = [share >= judge.bound and ends_sentence(one.text) for share, one in zip(likely, drawn, strict=True)]
         for number, place in enumerate(part):
             request, prefix = requests[place], begun[place]

@@ -5,7 +5,7 @@
 The list is YAML: ``defaults``, ``tasks``, ``models`` and ``rows``. Every row is run on every model (or those it names
 in ``only``) with every seed (``seeds``, how many), as ``<model>-<row>-<seed>``. Models and rows name a ``recipe`` and
 what they change of it (``set``), or a ``model`` that is there already, and what is written in the end (``write``: names
-of ``tasks``, each the options of ``impatience.evaluation.run.evaluate``; ``settings`` go to ``load_subject``).
+of ``tasks``, each the options of ``impatience.evaluation.run.evaluate``; ``settings`` go to ``load_evaluated_model``).
 
 It does what ``impatience train RECIPE --set …`` and ``impatience evaluate … --no-score`` do, in processes that stay, so
 that data is read and tokenized once for each, or once for all with ``--rows``, where it is kept; ``--workers 0`` does
@@ -198,7 +198,7 @@ def write(
     from impatience.evaluation import run as evaluation
     from impatience.protocols import PROTOCOLS
 
-    told, subjects = "", {}
+    told, models = "", {}
     for task in run.get("write", []):
         if (folder / task / "written").exists() or time.time() > deadline:
             continue
@@ -208,14 +208,16 @@ def write(
         asker = build(PROTOCOLS[protocol["name"]], {k: v for k, v in protocol.items() if k != "name"}, task)
         strategy = options.pop("strategy", "natural")
         way = evaluation.seeded(strategy, options.get("seed", 0), options.pop("strategy_options", {}))
-        if str(settings) not in subjects:
-            subjects.clear()
+        if str(settings) not in models:
+            models.clear()
             _free()
-            subjects[str(settings)] = evaluation.load_subject(run.get("model", folder / "run"), **settings, quiet=True)
+            models[str(settings)] = evaluation.load_evaluated_model(
+                run.get("model", folder / "run"), **settings, quiet=True
+            )
         shutil.rmtree(folder / task, ignore_errors=True)
         began = time.time()
         evaluation.evaluate(
-            subjects[str(settings)],
+            models[str(settings)],
             out=folder / task,
             protocol=asker,
             strategy=way,
@@ -226,7 +228,7 @@ def write(
         )
         (folder / task / "written").touch()
         told += f"{task} {time.time() - began:.0f} s "
-    subjects.clear()
+    models.clear()
     _free()
     if not run.get("keep") and all((folder / task / "written").exists() for task in run.get("write", [])):
         shutil.rmtree(folder / "run" / "model", ignore_errors=True)

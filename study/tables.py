@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from impatience.evaluation import plotting
+from impatience.evaluation import drawing
 from impatience.evaluation.report import EvalReport
 
 ROOT = Path(__file__).parents[1]
@@ -72,7 +72,7 @@ Pick = Callable[[EvalReport], float]
 
 def main() -> None:
     """Write the page and the picture."""
-    plotting.save(picture(), ROOT / "docs" / "images" / "study-a.png")
+    drawing.save(picture(), ROOT / "docs" / "images" / "study-a.png")
     (ROOT / "docs" / "results.md").write_text(page(), encoding="utf-8")
 
 
@@ -85,9 +85,9 @@ def page() -> str:
 def picture() -> Any:
     """Draw how far off texts are at each length, with every method, on Marian."""
     title = "Trained on 20 to 57 tokens, asked for 10 to 1,000"
-    figure = plotting.new_figure(10, 5.6, title, "Mean error in tokens on Marian; 32 texts a length")
+    figure = drawing.new_figure(10, 5.6, title, "Mean error in tokens on Marian; 32 texts a length")
     axes = figure.add_axes((0.08, 0.12, 0.58, 0.7))
-    axes.axvspan(20, 57, color=plotting.FAINT, alpha=0.6, linewidth=0)
+    axes.axvspan(20, 57, color=drawing.FAINT, alpha=0.6, linewidth=0)
     axes.set(xscale="log", xlabel="tokens asked for", xlim=(9, 1100))
     axes.set_yscale("symlog", linthresh=0.1)
     axes.set_ylim(0, 1100)
@@ -114,7 +114,7 @@ def picture() -> Any:
     for place, (_, name, colour) in enumerate(sorted(ends, reverse=True)):
         figure.text(0.69, 0.79 - 0.07 * place, name, color=colour, size=11.5)
     legend = "The band of the training is grey;\nwhat is dotted is as in the paper."
-    figure.text(0.69, 0.12, legend, size=10.5, color=plotting.SOFT)
+    figure.text(0.69, 0.12, legend, size=10.5, color=drawing.SOFT)
     return figure
 
 

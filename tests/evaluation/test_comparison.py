@@ -18,16 +18,17 @@ from rich.console import Console
 from scipy import stats
 
 from impatience.errors import OptionError, ReportError
-from impatience.evaluation.comparison import Comparison, compare, holm
+from impatience.evaluation.aggregation import holm
+from impatience.evaluation.comparison import Comparison, compare
 from impatience.evaluation.comparison_tables import tables
-from impatience.evaluation.load_reports import ERROR, LoadedReport, aggregate_named, load, rebucket
+from impatience.evaluation.load_reports import ERROR, LoadedReport, find_aggregate, load, rebucket
 from impatience.evaluation.tables import (
     MISSING,
     Cell,
     Table,
-    named,
-    number,
-    probability,
+    format_number,
+    format_probability,
+    format_setting,
     to_html,
     to_latex,
     to_markdown,
@@ -52,7 +53,7 @@ def column(table: Table, heading: str) -> list[Cell]:
 
 def test_numbers_are_those_of_the_reports(comparison: Comparison, evaluated: tuple[LoadedReport, ...]) -> None:
     shown = by_name(comparison)
-    for subject, one in zip(comparison.subjects, evaluated, strict=True):
+    for subject, one in zip(comparison.reports, evaluated, strict=True):
         scores = one.report.scores
         assert subject.mae == pytest.approx(scores["mae"].value)
         assert subject.sd == pytest.approx(scores["sd"].value)
@@ -62,14 +63,14 @@ def test_numbers_are_those_of_the_reports(comparison: Comparison, evaluated: tup
         assert cell.text == f"{100 * score.value:.1f}"
         assert cell.interval == f"[{100 * score.low:.1f}, {100 * score.high:.1f}]"
     texts = [cell.text for cell in column(shown["overview"], "MAE ± SD ↓")]
-    assert texts == [f"{subject.mae:.2f} ± {subject.sd:.2f}" for subject in comparison.subjects]
+    assert texts == [f"{subject.mae:.2f} ± {subject.sd:.2f}" for subject in comparison.reports]
 
 
 def test_the_nearest_model_is_marked_best(comparison: Comparison) -> None:
     best = {measure.name: measure.best for measure in comparison.measures}
     assert best["mae"] == ("model 0",)
     assert best["exact"] == ("model 0",)
-    biases = {subject.name: abs(subject.scores["bias"].value) for subject in comparison.subjects}
+    biases = {subject.name: abs(subject.scores["bias"].value) for subject in comparison.reports}
     assert best["bias"] == (min(biases, key=lambda name: biases[name]),)
     assert best["forced"] == (), "all have the same"
     marked = [cell.best for cell in column(by_name(comparison)["overview"], "MAE ± SD ↓")]
@@ -117,7 +118,7 @@ def test_buckets_hold_every_text_once(width: int, evaluated: tuple[LoadedReport,
 
 
 def test_quartiles_are_those_of_numpy(comparison: Comparison, evaluated: tuple[LoadedReport, ...]) -> None:
-    for subject, one in zip(comparison.subjects, evaluated, strict=True):
+    for subject, one in zip(comparison.reports, evaluated, strict=True):
         for spread, values in ((subject.lengths, one.rows.numbers("length")), (subject.errors, one.rows.errors)):
             assert [spread.q1, spread.median, spread.q3] == pytest.approx(np.percentile(values, [25, 50, 75]))
             assert (spread.minimum, spread.maximum, spread.sd) == (
@@ -130,8 +131,8 @@ def test_quartiles_are_those_of_numpy(comparison: Comparison, evaluated: tuple[L
 def test_groups_keep_the_order_of_the_protocol(comparison: Comparison) -> None:
     table = by_name(comparison)["groups"]
     assert [row[0].text for row in table.rows] == [rung for rung in RUNGS for _ in range(3)]
-    value = comparison.subjects[1].groups["impact"]["mae"].value
-    assert table.rows[4][table.headings.index("mae ↓")].text == number(value)
+    value = comparison.reports[1].groups["impact"]["mae"].value
+    assert table.rows[4][table.headings.index("mae ↓")].text == format_number(value)
 
 
 def test_another_baseline_turns_the_signs(comparison: Comparison, evaluated: tuple[LoadedReport, ...]) -> None:
@@ -142,7 +143,7 @@ def test_another_baseline_turns_the_signs(comparison: Comparison, evaluated: tup
 
 def test_json_holds_every_number_and_nothing_that_is_none(comparison: Comparison) -> None:
     plain = json.loads(json.dumps(comparison.to_dict(), allow_nan=False))
-    assert plain["subjects"][2]["scores"]["mae"]["value"] == comparison.subjects[2].scores["mae"].value
+    assert plain["subjects"][2]["scores"]["mae"]["value"] == comparison.reports[2].scores["mae"].value
     assert plain["buckets"][0]["label"] == comparison.buckets[0].label
     strange = replace(comparison, differences=(replace(comparison.differences[0], t=math.inf, p=math.nan),))
     assert strange.to_dict()["differences"][0]["t"] is None
@@ -205,7 +206,7 @@ def test_other_keys_are_refused_and_counted_and_can_be_left_out(pair: Callable[.
         assert list(one.report.groups) == list(RUNGS)
         assert sum(scores["mae"].count for scores in one.report.buckets.values()) == 5
     assert compare(found).notes == (
-        "Only the 5 requests that all reports answer are compared; there are 9 in A, 6 in B.",
+        "Only the 5 requests that all reports have are compared; there are 9 in A, 6 in B.",
     )
 
 
@@ -225,7 +226,7 @@ def test_rows_in_another_order_are_brought_into_one(pair: Callable[..., list[Pat
 
 def test_the_same_key_with_another_target_is_refused(pair: Callable[..., list[Path]]) -> None:
     folders = pair(lambda texts: [replace(texts[0], target=1), *texts[1:]])
-    with pytest.raises(ReportError, match=r"different lengths in 1 of 9 requests \(k0\)"):
+    with pytest.raises(ReportError, match=r"different targets in 1 of 9 requests \(k0\)"):
         load(folders)
 
 
@@ -260,7 +261,7 @@ def test_names_are_made_different_or_given(pair: Callable[..., list[Path]]) -> N
 def test_metrics_that_were_not_measured_alike_are_noted(pair: Callable[..., list[Path]]) -> None:
     notes = compare(load(pair(metrics={"length": {"outlier": 5}}))).notes
     assert len(notes) == 1
-    assert notes[0].startswith("length was not measured alike in A")
+    assert notes[0].startswith("length was measured differently in A")
 
 
 def test_a_metric_that_is_not_installed_is_shown_without_a_direction(pair: Callable[..., list[Path]]) -> None:
@@ -282,8 +283,8 @@ def test_unknown_names_get_the_nearest(evaluated: tuple[LoadedReport, ...]) -> N
     with pytest.raises(OptionError, match="Did you mean 'rougeL'"):
         compare(evaluated, columns=("rogueL",))
     with pytest.raises(OptionError, match="Did you mean 'rougeL'"):
-        aggregate_named(evaluated, "rogueL")
-    assert aggregate_named(evaluated, "rougeL").better == "higher"
+        find_aggregate(evaluated, "rogueL")
+    assert find_aggregate(evaluated, "rougeL").better == "higher"
 
 
 def test_rebucket_takes_the_aggregates_again(evaluated: tuple[LoadedReport, ...]) -> None:
@@ -303,7 +304,7 @@ NASTY = Table(
         (Cell(""), Cell(""), Cell(MISSING)),
     ),
     "A_note & more",
-    texts=2,
+    text_columns=2,
 )
 
 
@@ -346,7 +347,7 @@ def test_the_terminal_shows_every_cell() -> None:
         assert part in shown
     shown = in_terminal([replace(NASTY, rows=((Cell("x" * 300), Cell(""), Cell("")),))], 120)
     assert shown.count("x") >= 300, "a long name is folded, not cut"
-    wide = Table("wide", "Wide", ("a", "b", "c"), (tuple(map(Cell, ("x" * 90, "y" * 60, "z" * 70))),), leads=2, texts=2)
+    wide = Table("wide", "Wide", ("a", "b", "c"), (tuple(map(Cell, ("x" * 90, "y" * 60, "z" * 70))),), row_headings=2, text_columns=2)
     shown = in_terminal([wide], 80)
     assert [shown.count(letter) for letter in "xyz"] == [90, 60, 70]
     assert max(map(len, shown.splitlines())) <= 80
@@ -358,9 +359,9 @@ def test_the_terminal_breaks_no_name_and_no_number(width: int, count: int, evalu
     for table in tables(compare(several, columns=(ERROR,))):
         shown = in_terminal([table], width)
         assert max(map(len, shown.splitlines())) <= width
-        pieces = {cell.text for row in table.rows for cell in (*row[: table.leads], *row[table.texts :])}
+        pieces = {cell.text for row in table.rows for cell in (*row[: table.row_headings], *row[table.text_columns :])}
         pieces |= {cell.interval for row in table.rows for cell in row}
-        words = {word for row in table.rows for cell in row[table.leads : table.texts] for word in cell.text.split()}
+        words = {word for row in table.rows for cell in row[table.row_headings : table.text_columns] for word in cell.text.split()}
         assert [piece for piece in (*table.headings, *pieces, *words) if piece not in shown] == []
 
 
@@ -368,16 +369,16 @@ def test_commits_are_short_where_people_read_them(comparison: Comparison) -> Non
     commits = ("5" * 40, "5" * 40 + "-dirty", None)
     subjects = [
         replace(subject, environment={**subject.environment, "commit": commit})
-        for subject, commit in zip(comparison.subjects, commits, strict=True)
+        for subject, commit in zip(comparison.reports, commits, strict=True)
     ]
-    rows = {row[0].text: row[1:] for row in by_name(replace(comparison, subjects=tuple(subjects)))["reports"].rows}
+    rows = {row[0].text: row[1:] for row in by_name(replace(comparison, reports=tuple(subjects)))["reports"].rows}
     assert [cell.text for cell in rows["commit"]] == ["5" * 12, "5" * 12 + "-dirty", MISSING]
 
 
 def test_many_reports_stand_below_each_other(comparison: Comparison) -> None:
-    subjects = tuple(replace(comparison.subjects[0], name=f"{n} " + "long name " * 9) for n in range(6))
-    table = by_name(replace(comparison, subjects=subjects))["metric-length"]
-    assert [row[0].text for row in table.rows] == [subject.name for subject in subjects]
+    subjects = tuple(replace(comparison.reports[0], name=f"{n} " + "long name " * 9) for n in range(6))
+    table = by_name(replace(comparison, reports=subjects))["metric-length"]
+    assert [row[0].text for row in table.rows] == [report.name for report in summaries]
     assert "mae: mean absolute error" in table.note
 
 
@@ -385,15 +386,15 @@ def test_many_reports_stand_below_each_other(comparison: Comparison) -> None:
     ("value", "shown"), [(1.234, "1.23"), (-0.5, "−0.50"), (1234.5, "1,234.5"), (math.nan, MISSING), (math.inf, "∞")]
 )
 def test_numbers_for_people(value: float, shown: str) -> None:
-    assert number(value) == shown
+    assert format_number(value) == shown
 
 
 def test_shares_signs_probabilities_and_options_for_people() -> None:
-    assert number(0.1234, percent=True) == "12.3"
-    assert number(0.5, signed=True) == "+0.50"
-    assert [probability(p) for p in (0.0, 0.0414, math.nan)] == ["< 0.001", "0.041", MISSING]
-    assert named({"name": "sweep", "lengths": [20, 40], "seed": 0}) == "sweep (lengths=20 40, seed=0)"
-    assert [named({"name": "plain"}), named(None), named(3)] == ["plain", MISSING, "3"]
+    assert format_number(0.1234, percent=True) == "12.3"
+    assert format_number(0.5, signed=True) == "+0.50"
+    assert [format_probability(p) for p in (0.0, 0.0414, math.nan)] == ["< 0.001", "0.041", MISSING]
+    assert format_setting({"name": "sweep", "lengths": [20, 40], "seed": 0}) == "sweep (lengths=20 40, seed=0)"
+    assert [format_setting({"name": "plain"}), format_setting(None), format_setting(3)] == ["plain", MISSING, "3"]
 
 
 def test_the_command_prints_and_writes_all_four(folders: list[Path], tmp_path: Path) -> None:
@@ -405,7 +406,7 @@ def test_the_command_prints_and_writes_all_four(folders: list[Path], tmp_path: P
     content = json.loads(written[".json"])
     assert content["bucket"] == 25
     assert {one["column"] for one in content["differences"]} == {"rougeL"}
-    mae = number(content["subjects"][1]["mae"])
+    mae = format_number(content["subjects"][1]["mae"])
     assert all(mae in written[kind] for kind in (".md", ".tex", ".html"))
 
 

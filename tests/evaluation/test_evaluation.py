@@ -32,7 +32,7 @@ from impatience.errors import (
 )
 from impatience.evaluation.predictions import Predictions
 from impatience.evaluation.report import EvalReport
-from impatience.evaluation.run import batches, evaluate, load_subject
+from impatience.evaluation.run import batches, evaluate, load_evaluated_model
 from impatience.evaluation.scoring import score
 from impatience.lengths import Unit, measure
 from impatience.metrics import Aggregate, Column, Metric, Prediction
@@ -144,11 +144,11 @@ def test_every_unit(unit: Unit, data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", toy.NAMES)
 def test_tokens_are_counted_as_in_training(model: str) -> None:
-    subject = load_subject(toy_model(model))
+    model = load_evaluated_model(toy_model(model))
     example = Example("a", "amber birch", "cedar unheard-of delta </s> ember")
-    count = subject.generator.count(example.target, Unit.TOKENS)
-    assert count == subject.generator.encoder(example)["target_tokens"]
-    assert isinstance(subject.generator.encoder, Encoder)
+    count = model.generator.count(example.target, Unit.TOKENS)
+    assert count == model.generator.encoder(example)["target_tokens"]
+    assert isinstance(model.generator.encoder, Encoder)
 
 
 def test_batches_hold_what_is_of_similar_length_and_depend_on_nothing_else() -> None:
@@ -230,7 +230,7 @@ def test_a_full_disk_loses_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(ReportError, match=r"No space left.*What was written.*--resume"):
+        with pytest.raises(ReportError, match=r"No space left.*written before is safe.*--resume"):
             run(data, tmp_path)
     run(data, tmp_path, resume=True)
     assert contents(tmp_path) == undisturbed
@@ -277,8 +277,8 @@ def test_changed_data_is_refused(data: Path, undisturbed: dict[str, bytes], tmp_
     ("change", "message"),
     [
         (lambda lines: [*lines[:2], b"{broken\n", *lines[3:]], "line 3 is damaged"),
-        (lambda lines: [lines[1], lines[0], *lines[2:]], "line 1: this text was not asked for"),
-        (lambda lines: [*lines, lines[-1]], "line 23: this text was not asked for"),
+        (lambda lines: [lines[1], lines[0], *lines[2:]], "line 1: does not request this text"),
+        (lambda lines: [*lines, lines[-1]], "line 23: does not request this text"),
     ],
 )
 def test_damaged_predictions_are_refused(
@@ -340,7 +340,7 @@ def test_what_is_not_finished_is_not_scored(undisturbed: dict[str, bytes], tmp_p
         score(tmp_path)
     put(undisturbed, tmp_path)
     (tmp_path / "predictions.jsonl").write_bytes(undisturbed["predictions.jsonl"][:-9])
-    with pytest.raises(ReportError, match="21 of 22 texts are there"):
+    with pytest.raises(ReportError, match="21 of 22 texts are written"):
         score(tmp_path)
     assert (tmp_path / "report.json").read_bytes() == undisturbed["report.json"]
 
@@ -389,12 +389,12 @@ class Clashing(Metric):
         ({"metrics": ("lenght",)}, ImpatienceError, "Did you mean 'length'"),
         ({"metrics": ()}, OptionError, "at least one metric"),
         ({"metrics": ("length", "length")}, OptionError, "'error' is of the metric 'length' already"),
-        ({"metrics": (Clashing(),)}, OptionError, "'text' is what every row holds already"),
+        ({"metrics": (Clashing(),)}, OptionError, "'text' is part of every row already"),
         ({"unit": "word"}, OptionError, "Did you mean 'words'"),
         ({"batch_size": 0}, OptionError, "batch_size=0"),
         ({"bucket": 0}, OptionError, "bucket=0"),
         ({"limit": 0}, OptionError, "limit=0"),
-        ({"protocol": Ood()}, DataError, "'ood' asks for nothing of these 22 examples"),
+        ({"protocol": Ood()}, DataError, "'ood' makes no request for these 22 examples"),
         ({"protocol": Ladder()}, DataError, "rungs there are: digest, title"),
     ],
 )
@@ -418,7 +418,7 @@ class Twice(Sweep):
 
 
 def test_requests_of_one_name_are_refused(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="Two requests are called 'n0-title@4'"):
+    with pytest.raises(DataError, match="Two requests have the key 'n0-title@4'"):
         run(data, tmp_path, protocol=Twice(lengths=(4,)))
 
 
@@ -458,34 +458,34 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_is_read_as_it_was_trained(trained: Path) -> None:
     for source in (trained, trained / "model"):
-        subject = load_subject(source, quiet=True)
-        assert subject.prompt == {"template": "summarize", "prefix": "amber ", "max_source_tokens": 12}
-        assert subject.name == "mine"
-        assert subject.generator.model.taught
-    changed = load_subject(trained, prefix="", max_source_tokens=9999, quiet=True)
+        model = load_evaluated_model(source, quiet=True)
+        assert model.prompt == {"template": "summarize", "prefix": "amber ", "max_source_tokens": 12}
+        assert model.name == "mine"
+        assert model.generator.model.taught
+    changed = load_evaluated_model(trained, prefix="", max_source_tokens=9999, quiet=True)
     assert changed.prompt == {"template": "summarize", "prefix": "", "max_source_tokens": 256}  # what the toy has
     assert isinstance(changed.generator, TextGenerator)
     with pytest.raises(OptionError, match="max_source_tokens=0"):
-        load_subject(trained, max_source_tokens=0, quiet=True)
+        load_evaluated_model(trained, max_source_tokens=0, quiet=True)
     with pytest.raises(OptionError, match="There is no template 'sumarize'"):
-        load_subject(trained, template="sumarize", quiet=True)
+        load_evaluated_model(trained, template="sumarize", quiet=True)
     with pytest.raises(OptionError, match="Did you mean 'num_beams'"):
-        load_subject(trained, generate={"num_beam": 2}, quiet=True)
+        load_evaluated_model(trained, generate={"num_beam": 2}, quiet=True)
     with pytest.raises(OptionError, match=r"generate.num_return_sequences: this cannot be set"):
-        load_subject(trained, generate={"num_return_sequences": 2}, quiet=True)
+        load_evaluated_model(trained, generate={"num_return_sequences": 2}, quiet=True)
 
 
 def test_a_model_is_called_after_its_folder(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(trained / "model")
-    assert [load_subject(source, quiet=True).name for source in (".", "..")] == ["mine", "mine"]
+    assert [load_evaluated_model(source, quiet=True).name for source in (".", "..")] == ["mine", "mine"]
 
 
 def test_a_model_that_is_nowhere_says_so() -> None:
     with pytest.raises(ModelFilesError, match="There is no folder 'nobody/nothing'"):
-        load_subject("nobody/nothing", quiet=True)
+        load_evaluated_model("nobody/nothing", quiet=True)
 
 
 def test_a_run_without_a_model_says_so(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(ModelFilesError, match="has no model yet"):
-        load_subject(tmp_path)
+        load_evaluated_model(tmp_path)

@@ -12,8 +12,8 @@ import pytest
 
 from impatience.errors import OptionError, ReportError
 from impatience.evaluation import figures
+from impatience.evaluation.drawing import save
 from impatience.evaluation.load_reports import LoadedReport, load
-from impatience.evaluation.plotting import save
 from support.made_up_reports import RUNGS, predictions, run
 from support.made_up_reports import save as save_report
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from impatience.evaluation.comparison import compare
-from impatience.evaluation.html_report import choose, page
+from impatience.evaluation.html_report import choose_samples, page
 from impatience.evaluation.load_reports import LoadedReport, load
 from support.browser import chromium, open_page
 from support.made_up_reports import predictions, save
@@ -86,18 +86,18 @@ def test_it_says_what_was_compared(html: str) -> None:
 
 
 def test_the_worst_come_first_and_nothing_twice(evaluated: tuple[LoadedReport, ...]) -> None:
-    chosen = choose(evaluated, 4)
+    chosen = choose_samples(evaluated, 4)
     assert [one.anchor for one in chosen] == ["worst", "loops", "unfinished", "samples"]
     worst = np.max([one.rows.errors for one in evaluated], axis=0)
-    assert sorted(worst[list(chosen[0].places)], reverse=True) == sorted(worst, reverse=True)[:4]
-    assert worst[chosen[0].places[0]] == worst.max()
-    places = [place for one in chosen for place in one.places]
+    assert sorted(worst[list(chosen[0].indices)], reverse=True) == sorted(worst, reverse=True)[:4]
+    assert worst[chosen[0].indices[0]] == worst.max()
+    places = [place for one in chosen for place in one.indices]
     assert len(places) == len(set(places))
-    for place in chosen[1].places:
+    for place in chosen[1].indices:
         assert any(one.rows.numbers("looping")[place] for one in evaluated)
-    for place in chosen[2].places:
+    for place in chosen[2].indices:
         assert any(not one.rows.values("ended")[place] for one in evaluated)
-    targets = evaluated[0].rows.numbers("target")[list(chosen[3].places)]
+    targets = evaluated[0].rows.numbers("target")[list(chosen[3].indices)]
     assert (np.diff(targets) >= 0).all()
 
 
@@ -106,7 +106,7 @@ def test_perfect_reports_have_samples_alone(tmp_path: Path) -> None:
         replace(one, length=one.target, ended=True, text="All is well.") for one in predictions(0, 0.0, 3, high=30)
     ]
     perfect = load([save(tmp_path / "a", "A", texts, metrics=("length",))])
-    assert [(one.anchor, len(one.places)) for one in choose(perfect)] == [("samples", 3)]
+    assert [(one.anchor, len(one.indices)) for one in choose_samples(perfect)] == [("samples", 3)]
     assert "Evaluation of A" in page(compare(perfect), perfect)
 
 

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from impatience.errors import OptionError
-from impatience.evaluation import plotting
+from impatience.evaluation.drawing import DPI, save
+from impatience.evaluation.signal_figures import signal_figure, similarity_figure
 from impatience.methods import METHODS, EmbeddingMethod
 
 pytest.importorskip("matplotlib")
 from PIL import Image
 
-FIGURES = {"signal": plotting.signal_figure, "similarity": plotting.similarity_figure}
+FIGURES = {"signal": signal_figure, "similarity": similarity_figure}
 EMBEDDING_METHODS = [name for name, kind in METHODS.items() if issubclass(kind, EmbeddingMethod)]
 
 
@@ -29,12 +30,12 @@ def panel(figure: Any, label: str) -> Any:
 
 
 def test_png_is_not_blank_and_has_an_opaque_white_background(figure: Any, tmp_path: Path) -> None:
-    path = plotting.save(figure, tmp_path / "new" / "folder" / "figure.png")
+    path = save(figure, tmp_path / "new" / "folder" / "figure.png")
     image = Image.open(path)
     assert image.mode != "RGBA"
     assert "transparency" not in image.info
     pixels = np.asarray(image.convert("RGB")).astype(float)
-    assert pixels.shape[:2] == tuple(round(inches * plotting.DPI) for inches in figure.get_size_inches()[::-1])
+    assert pixels.shape[:2] == tuple(round(inches * DPI) for inches in figure.get_size_inches()[::-1])
     assert pixels.var() > 500
     assert (pixels[[0, 0, -1, -1], [0, -1, 0, -1]] == 255).all()
 
@@ -53,21 +54,21 @@ def test_every_panel_shows_something(figure: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
 def test_the_same_figure_gives_the_same_bytes(kind: str, tmp_path: Path) -> None:
-    first, second = (plotting.save(plotting.signal_figure(32), tmp_path / f"{name}.{kind}") for name in "ab")
+    first, second = (save(signal_figure(32), tmp_path / f"{name}.{kind}") for name in "ab")
     content = first.read_bytes()
     assert content == second.read_bytes()
     assert not any(word in content for word in (b"CreationDate", b"dc:date", b"Matplotlib"))
 
 
 def test_every_registered_embedding_method_has_a_panel_for_every_target() -> None:
-    figure = plotting.similarity_figure(32, (10, 20, 30))
+    figure = similarity_figure(32, (10, 20, 30))
     labels = {axes.get_label() for axes in figure.axes}
     assert {f"{name} {target}" for name in EMBEDDING_METHODS for target in (10, 20, 30)} <= labels
     assert not any(label.startswith(("none", "laam")) for label in labels)
 
 
 def test_pre_looks_the_same_at_every_length_and_the_counting_methods_do_not() -> None:
-    figure = plotting.similarity_figure(64)
+    figure = similarity_figure(64)
     for name, same in {"pre": True, "rpe": False, "lrpe": False}.items():
         short, long = (panel(figure, f"{name} {target}").images[0].get_array() for target in (40, 400))
         assert np.allclose(np.diag(short), 1, atol=1e-5)
@@ -76,11 +77,11 @@ def test_pre_looks_the_same_at_every_length_and_the_counting_methods_do_not() ->
 
 
 def test_one_target_is_enough() -> None:
-    assert plotting.similarity_figure(16, (5,)).axes
+    assert similarity_figure(16, (5,)).axes
 
 
 def test_pulsation_rises_with_the_ratio() -> None:
-    figure = plotting.signal_figure(64)
+    figure = signal_figure(64)
     moments = [axes for axes in figure.axes if axes.get_label().startswith("r = ")]
     curves = [axes.lines[-1].get_ydata() for axes in moments]
     crossings = [int((np.diff(np.sign(curve)) != 0).sum()) for curve in curves]
@@ -91,7 +92,7 @@ def test_pulsation_rises_with_the_ratio() -> None:
 
 def test_unknown_file_type_says_what_is_accepted(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"figure\.gif.*\.png, \.svg, \.pdf"):
-        plotting.save(plotting.signal_figure(16), tmp_path / "figure.gif")
+        save(signal_figure(16), tmp_path / "figure.gif")
 
 
 @pytest.mark.parametrize("make", FIGURES.values(), ids=FIGURES.keys())
@@ -103,5 +104,5 @@ def test_missing_matplotlib_says_what_to_install(make: Callable[[], Any], monkey
 
 def test_nothing_global_is_touched() -> None:
     before = "matplotlib.pyplot" in sys.modules
-    plotting.similarity_figure(16)
+    similarity_figure(16)
     assert ("matplotlib.pyplot" in sys.modules) == before

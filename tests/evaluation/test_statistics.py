@@ -79,14 +79,14 @@ def test_a_seed_gives_the_same_interval_however_many_draws_fit_in_memory(monkeyp
     whole = summarise(columns, (MEAN,), seed=3)
     assert summarise(columns, (MEAN,), seed=3) == whole
     assert summarise(columns, (MEAN,), seed=4) != whole
-    monkeypatch.setattr(aggregation, "_AT_ONCE", 120)  # two draws at a time
+    monkeypatch.setattr(aggregation, "DRAWN_AT_ONCE", 120)  # two draws at a time
     assert summarise(columns, (MEAN,), seed=3) == whole
 
 
 def test_memory_does_not_grow_with_the_draws() -> None:
-    largest = max(weights.nbytes for weights in aggregation._draws(20_000, 200, 0))
-    assert largest <= 8 * aggregation._AT_ONCE
-    assert all((weights.sum(axis=1) == 300_000).all() for weights in aggregation._draws(300_000, 4, 0))
+    largest = max(weights.nbytes for weights in aggregation.draw_weights(20_000, 200, 0))
+    assert largest <= 8 * aggregation.DRAWN_AT_ONCE
+    assert all((weights.sum(axis=1) == 300_000).all() for weights in aggregation.draw_weights(300_000, 4, 0))
 
 
 def test_missing_numbers_do_not_count() -> None:

@@ -20,9 +20,9 @@ from impatience.errors import JudgeError, OptionError
 from impatience.lengths import Unit, split_sentences
 from impatience.metrics import METRICS, Prediction
 from impatience.metrics import judge as judge_module
-from impatience.metrics._judge_client import Client
-from impatience.metrics._judge_questions import ERRORS
 from impatience.metrics.judge import Judge
+from impatience.metrics.judge.client import JudgeClient
+from impatience.metrics.judge.prompts import ERRORS
 from support.judge_server import (
     Reply,
     Server,
@@ -130,7 +130,7 @@ def test_the_aggregates_are_made_of_the_columns(judge: Judge) -> None:
     assert METRICS["judge"] is Judge
     assert judge.aggregates[0].name == "judge_faithfulness"
     for aggregate in judge.aggregates:
-        assert set(aggregate.of) <= names.keys()
+        assert set(aggregate.columns) <= names.keys()
     directions = {aggregate.name: aggregate.better for aggregate in judge.aggregates}
     assert directions["judge_completeness"] == "higher"
     assert directions["judge_unparsable"] == directions["judge_error_entity"] == "lower"
@@ -242,11 +242,11 @@ def waits() -> list[float]:
 
 
 @pytest.fixture
-def client(server: Server, tmp_path: Path, waits: list[float]) -> Client:
-    return Client(server.url, "tiny-judge", SECRET, tmp_path / "answers", 20.0, 3, pause=waits.append)
+def client(server: Server, tmp_path: Path, waits: list[float]) -> JudgeClient:
+    return JudgeClient(server.url, "tiny-judge", SECRET, tmp_path / "answers", 20.0, 3, wait=waits.append)
 
 
-QUESTION = 'Judge this.\n{"text": "A b c.", "sentences": {}\n}'
+PROMPT = 'Judge this.\n{"text": "A b c.", "sentences": {}\n}'
 
 PASSING: list[tuple[str, Reply, float]] = [
     ("500", status(500, "oops"), 0),
@@ -266,42 +266,42 @@ PASSING: list[tuple[str, Reply, float]] = [
 
 @pytest.mark.parametrize(("trouble", "asked"), [case[1:] for case in PASSING], ids=[case[0] for case in PASSING])
 def test_what_may_pass_is_tried_again(
-    client: Client, server: Server, waits: list[float], trouble: Reply, asked: float
+    client: JudgeClient, server: Server, waits: list[float], trouble: Reply, asked: float
 ) -> None:
     server.script = [trouble, trouble]
-    assert json.loads(client.ask(QUESTION)) == {"key_facts": ["A b c."]}
+    assert json.loads(client.complete(PROMPT)) == {"key_facts": ["A b c."]}
     assert len(server.seen) == 3
     first, second = waits
     assert asked + 0.5 <= first <= asked + 1.5
     assert asked + 1.0 <= second <= asked + 3.0
 
 
-def test_a_date_in_retry_after_is_respected(client: Client, server: Server, waits: list[float]) -> None:
+def test_a_date_in_retry_after_is_respected(client: JudgeClient, server: Server, waits: list[float]) -> None:
     server.script = [status(429, Retry_After=formatdate(time.time() + 100, usegmt=True))]
-    client.ask(QUESTION)
+    client.complete(PROMPT)
     assert 90 < waits[0] < 102
 
 
-def test_a_wait_of_hours_is_not_waited_for(client: Client, server: Server, waits: list[float]) -> None:
+def test_a_wait_of_hours_is_not_waited_for(client: JudgeClient, server: Server, waits: list[float]) -> None:
     server.script = [status(429, "quota used up", Retry_After="7200")]
-    with pytest.raises(JudgeError, match=r"left alone for 7200 s .*quota used up.*Run the same command after that"):
-        client.ask(QUESTION)
+    with pytest.raises(JudgeError, match=r"asks to wait 7200 s .*quota used up.*Run the same command after that"):
+        client.complete(PROMPT)
     assert not waits
 
 
 @pytest.mark.parametrize("slow", [silent, drip])
 def test_a_slow_answer_is_given_up(server: Server, tmp_path: Path, waits: list[float], slow: Reply) -> None:
     server.script = [slow, slow]
-    client = Client(server.url, "m", "", tmp_path, 0.1, 1, pause=waits.append)
-    with pytest.raises(JudgeError, match=r"no answer in 2 tries.*took more than 0\.1 s.*timeout_seconds"):
-        client.ask(QUESTION)
+    client = JudgeClient(server.url, "m", "", tmp_path, 0.1, 1, wait=waits.append)
+    with pytest.raises(JudgeError, match=r"no answer in 2 attempts.*took more than 0\.1 s.*timeout_seconds"):
+        client.complete(PROMPT)
     assert len(waits) == 1
 
 
-def test_lasting_trouble_ends_in_an_error_that_helps(client: Client, server: Server, waits: list[float]) -> None:
+def test_lasting_trouble_ends_in_an_error_that_helps(client: JudgeClient, server: Server, waits: list[float]) -> None:
     server.script = [status(500, "out of memory")] * 9
-    with pytest.raises(JudgeError, match=r"no answer in 4 tries; the last: HTTP 500: 'out of memory'.*retries"):
-        client.ask(QUESTION)
+    with pytest.raises(JudgeError, match=r"no answer in 4 attempts; the last: HTTP 500: 'out of memory'.*retries"):
+        client.complete(PROMPT)
     assert len(server.seen) == 4
     assert [0.5 * 2**n <= seconds <= 1.5 * 2**n for n, seconds in enumerate(waits)] == [True] * 3
 
@@ -310,27 +310,27 @@ def test_a_refused_connection_is_tried_again_then_named(tmp_path: Path, waits: l
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-    with pytest.raises(JudgeError, match=r"127\.0\.0\.1.*cannot be reached: .*[Rr]efused.*See that it is up"):
-        Client(url, "m", "", tmp_path, 1.0, 2, pause=waits.append).ask(QUESTION)
+    with pytest.raises(JudgeError, match=r"127\.0\.0\.1.*cannot be reached: .*[Rr]efused.*Check that it is running"):
+        JudgeClient(url, "m", "", tmp_path, 1.0, 2, wait=waits.append).complete(PROMPT)
     assert len(waits) == 2
 
 
 @pytest.mark.parametrize(
     ("code", "match"),
     [
-        (400, "refuses the request.*json_mode.*max_tokens"),
-        (401, "refuses the key in IMPATIENCE_JUDGE_KEY"),
-        (403, "refuses the key in IMPATIENCE_JUDGE_KEY"),
+        (400, "rejects the request.*json_mode.*max_tokens"),
+        (401, "rejects the key in IMPATIENCE_JUDGE_KEY"),
+        (403, "rejects the key in IMPATIENCE_JUDGE_KEY"),
         (404, "no model 'tiny-judge'.*ends in /v1"),
-        (302, "has moved to 'http://other.example/v1'.*give the new URL"),
-        (307, "has moved"),
-        (422, "refuses the request"),
+        (302, "redirects to 'http://other.example/v1'.*give the new URL"),
+        (307, "redirects to"),
+        (422, "rejects the request"),
     ],
 )
-def test_a_refusal_is_final(client: Client, server: Server, waits: list[float], code: int, match: str) -> None:
+def test_a_refusal_is_final(client: JudgeClient, server: Server, waits: list[float], code: int, match: str) -> None:
     server.script = [status(code, f"said of {SECRET}", Location="http://other.example/v1")]
     with pytest.raises(JudgeError, match=match) as caught:
-        client.ask(QUESTION)
+        client.complete(PROMPT)
     assert f"HTTP {code}: 'said of ***'" in str(caught.value)
     assert len(server.seen) == 1
     assert not waits
@@ -339,17 +339,17 @@ def test_a_refusal_is_final(client: Client, server: Server, waits: list[float], 
 def test_a_missing_key_is_named(server: Server, tmp_path: Path) -> None:
     server.script = [status(401)]
     with pytest.raises(JudgeError, match="without a key"):
-        Client(server.url, "m", "", tmp_path, 20.0, 0).ask(QUESTION)
+        JudgeClient(server.url, "m", "", tmp_path, 20.0, 0).complete(PROMPT)
 
 
 def test_the_metric_lives_through_trouble_and_says_the_same_once(
     judge: Judge, server: Server, waits: list[float], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(judge_module, "Client", partial(Client, pause=waits.append))
+    monkeypatch.setattr(judge_module, "JudgeClient", partial(JudgeClient, wait=waits.append))
     server.script = [status(429, Retry_After="3"), hung_up, status(500, "a"), status(500, "b")]
     assert one(judge, BAKER, BAKER)["completeness"] == 1
     assert len(waits) == 4
-    assert [record.getMessage().count("Next try") for record in caplog.records] == [1, 1, 1, 0]
+    assert [record.getMessage().count("Next attempt") for record in caplog.records] == [1, 1, 1, 0]
     assert caplog.messages[-1] == f"The judge at {server.url}, in all: HTTP 500 (2 times)."
 
 
@@ -360,7 +360,7 @@ def test_the_key_is_sent_and_nothing_else(
     judge: Judge, server: Server, tmp_path: Path, waits: list[float], monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(judge_module, "Client", partial(Client, pause=waits.append))
+    monkeypatch.setattr(judge_module, "JudgeClient", partial(JudgeClient, wait=waits.append))
     monkeypatch.setenv("IMPATIENCE_JUDGE_KEY", f" {SECRET}\n")
     server.script = [status(500, f"your key {SECRET} is fine")]
     one(judge, BAKER, OVEN)
@@ -369,7 +369,7 @@ def test_the_key_is_sent_and_nothing_else(
     assert "answer" in kept
     assert "your key *** is fine" in caplog.text
     bodies = json.dumps([body for *_, body in server.seen])
-    objects = repr(judge), repr(judge.facts()), repr(Client("u", "m", SECRET, tmp_path, 1, 1))
+    objects = repr(judge), repr(judge.facts()), repr(JudgeClient("u", "m", SECRET, tmp_path, 1, 1))
     for text in (kept, caplog.text, bodies, *objects):
         assert SECRET not in text
 
@@ -383,10 +383,10 @@ def test_without_a_key_none_is_sent(judge: Judge, server: Server, monkeypatch: p
 @pytest.mark.parametrize("key", ["two words", "line\nbreak", "clé"])
 def test_a_key_that_cannot_be_sent_is_refused_unseen(judge: Judge, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IMPATIENCE_JUDGE_KEY", key)
-    with pytest.raises(OptionError, match="IMPATIENCE_JUDGE_KEY holds") as caught:
+    with pytest.raises(OptionError, match="IMPATIENCE_JUDGE_KEY contains") as caught:
         judge.check()
     assert key not in str(caught.value)
-    with pytest.raises(OptionError, match="IMPATIENCE_JUDGE_KEY holds"):
+    with pytest.raises(OptionError, match="IMPATIENCE_JUDGE_KEY contains"):
         one(judge, BAKER)
 
 
@@ -419,7 +419,7 @@ def test_a_stopped_evaluation_asks_only_for_the_rest(server: Server, tmp_path: P
     judge = Judge(url=server.url, model="m", parallel=1, retries=0, cache=tmp_path)
     texts = [prediction(text, OVEN) for text in (BAKER, CAT, MAYOR)]
     server.script = [answer] * 5 + [status(500)]
-    with pytest.raises(JudgeError, match="are kept"):
+    with pytest.raises(JudgeError, match="are cached"):
         judge.score(texts)
     resumed = judge.score(texts)
     assert len(server.seen) == 5 + 1 + 3
@@ -436,7 +436,7 @@ def test_answers_go_to_the_users_cache(server: Server, tmp_path: Path, monkeypat
 
 def test_a_cache_that_cannot_be_written_is_named(server: Server, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(JudgeError, match=r"could not be kept in .*option cache"):
+    with pytest.raises(JudgeError, match=r"cannot be cached in .*option cache"):
         one(Judge(url=server.url, model="m", cache=tmp_path / "file"), BAKER)
 
 
@@ -484,11 +484,11 @@ def test_no_texts_no_scores(judge: Judge, server: Server) -> None:
     [
         ({"url": ""}, "needs an endpoint and a model"),
         ({"model": ""}, "needs an endpoint and a model"),
-        ({"url": "localhost:8000/v1"}, "no web address"),
-        ({"url": "ftp://example.org/v1"}, "no web address"),
-        ({"url": "http:///v1"}, "no web address"),
-        ({"url": "http://host:port/v1"}, "no web address"),
-        ({"url": "http://host/v 1"}, "no web address"),
+        ({"url": "localhost:8000/v1"}, "not a web address"),
+        ({"url": "ftp://example.org/v1"}, "not a web address"),
+        ({"url": "http:///v1"}, "not a web address"),
+        ({"url": "http://host:port/v1"}, "not a web address"),
+        ({"url": "http://host/v 1"}, "not a web address"),
         ({"url": f"http://me:{SECRET}@host/v1"}, "bare address"),
         ({"url": f"http://host/v1?key={SECRET}"}, "bare address"),
         ({"timeout_seconds": 0}, "timeout_seconds=0"),

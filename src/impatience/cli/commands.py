@@ -106,7 +106,8 @@ def signal(
     width: Annotated[int, typer.Option(help="Width D of the model.")] = 512,
 ) -> None:
     """Draw the impatience signal, and how alike each method's signal is to itself along a text."""
-    from impatience.evaluation import plotting
+    from impatience.evaluation.drawing import save
+    from impatience.evaluation.signal_figures import signal_figure, similarity_figure
 
-    for name, figure in (("signal", plotting.signal_figure(width)), ("similarity", plotting.similarity_figure(width))):
-        typer.echo(plotting.save(figure, folder / f"{name}.png"))
+    for name, figure in (("signal", signal_figure(width)), ("similarity", similarity_figure(width))):
+        typer.echo(save(figure, folder / f"{name}.png"))

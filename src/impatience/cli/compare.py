@@ -66,7 +66,7 @@ def compare(
     if out is None:
         return
     from impatience.evaluation import html_report
-    from impatience.evaluation.report import writing
+    from impatience.evaluation.report import catch_write_errors
     from impatience.files import write_whole
 
     written = {
@@ -75,7 +75,7 @@ def compare(
         "json": json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
         "html": html_report.page(found, evaluated),
     }
-    with writing(out, "Name another folder (--out)."):
+    with catch_write_errors(out, "Choose another folder (--out)."):
         out.mkdir(parents=True, exist_ok=True)
         for kind, text in written.items():
             write_whole(out / f"comparison.{kind}", text)
@@ -135,7 +135,7 @@ def _draw(
     names: list[str] | None,
     common: bool,
 ) -> None:
+    from impatience.evaluation.drawing import save
     from impatience.evaluation.load_reports import load
-    from impatience.evaluation.plotting import save
 
     typer.echo(save(draw(load(reports, names or (), common=common)), out))

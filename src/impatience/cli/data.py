@@ -55,7 +55,7 @@ def stats(
     else:
         Console().print(found.render())
     if plot:
-        from impatience.evaluation.plotting import save
+        from impatience.evaluation.drawing import save
 
         typer.echo(save(found.figure(), plot), err=as_json)
 

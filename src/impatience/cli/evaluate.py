@@ -94,22 +94,22 @@ def evaluate(
     where = choose(engine, workers)
     asker = _build(PROTOCOLS, protocol, options, "protocol")
     ways = {way: run.seeded(way, seed, options.get("strategy", {}) | options.get(way, {})) for way in chosen}
-    subject = run.load_subject(
+    evaluated = run.load_evaluated_model(
         model,
         template=template,
         prefix=prefix,
         max_source_tokens=max_source_tokens,
         generate=options.get("generate"),
     )
-    folder = out or Path("reports") / (name or subject.name)
+    folder = out or Path("reports") / (name or evaluated.name)
     folders = {way: folder / way if len(ways) > 1 or out is None else folder for way in ways}
     for way, writer in ways.items():  # all of them before the first one writes
-        writer.check(subject.generator)
+        writer.check(evaluated.generator)
         run.check_new(folders[way], resume=resume)
     for way, writer in ways.items():
         with ProgressBar() as bar:
             run.evaluate(
-                subject,
+                evaluated,
                 data,
                 folders[way],
                 split=split,
@@ -125,7 +125,7 @@ def evaluate(
                 name=f"{name}-{way}" if name and len(ways) > 1 else name,
                 resume=resume,
                 engine=where,
-                tell=bar.set,
+                on_progress=bar.set,
             )
     if not no_score:
         _show(list(folders.values()))
@@ -174,12 +174,12 @@ def _show(folders: Sequence[Path]) -> None:
     from impatience.evaluation import comparison, comparison_tables, load_reports, tables
 
     found = comparison.compare(load_reports.load(folders))
-    config, console = found.subjects[0].config, Console()
+    config, console = found.reports[0].config, Console()
     what = f"{config['data']} {config['split']}, protocol {config['protocol']['name']}, in {found.unit}"
     console.print(f"{found.count:,} texts of {what}\n", markup=False, highlight=False)
     console.print(tables.to_rich(comparison_tables.summary(found), console.width))
-    for subject, folder in zip(found.subjects, folders, strict=True):
-        typer.echo(f"{subject.name}: {folder}")
+    for report, folder in zip(found.reports, folders, strict=True):
+        typer.echo(f"{report.name}: {folder}")
     typer.echo(f"By length, with tests and pictures: impatience compare {' '.join(map(str, folders))} --out FOLDER")
 
 

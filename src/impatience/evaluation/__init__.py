@@ -1,5 +1,5 @@
-"""Evaluation: requests, predictions, report, comparison."""
+"""Evaluation: writing and scoring texts, reports, comparisons, figures."""
 
-from impatience.evaluation.run import evaluate, load_subject
+from impatience.evaluation.run import evaluate, load_evaluated_model
 
-__all__ = ["evaluate", "load_subject"]
+__all__ = ["evaluate", "load_evaluated_model"]

@@ -1,12 +1,12 @@
-"""What many numbers come to: aggregates with bootstrap intervals, paired tests, quartiles, buckets.
+"""Statistics over many texts: aggregates with bootstrap intervals, paired tests, quartiles, buckets.
 
-An interval is that of the percentile bootstrap: texts are drawn with replacement, as many as there are, and the
-aggregate is taken again; the 2.5th and 97.5th percentiles of 1,000 such draws are its ends. A draw is a row of
-weights (how often each text is in it), so that all aggregates of all draws are one matrix product.
+Intervals are those of the percentile bootstrap: texts are drawn with replacement, as many as there are, and the
+aggregate is computed again; the 2.5th and 97.5th percentiles of 1,000 such draws are the ends. A draw is a row of
+weights (the number of times that each text is in it), so all aggregates of all draws are one matrix product.
 
-NaN is a missing number. What cannot be known (anything of no text, a t-test of fewer than two pairs) is NaN too. A
-standard deviation divides by n, not n - 1, here and in every metric: it describes these texts. Only the t-test, which
-speaks of others as well, divides by n - 1.
+NaN is a missing number, and the result of anything that cannot be computed, such as a t-test of fewer than two pairs.
+Standard deviations divide by n, not n - 1, here and in every metric: they describe these texts. Only the t-test, which
+is about other texts as well, divides by n - 1.
 """
 
 from __future__ import annotations
@@ -24,21 +24,15 @@ from impatience.registry import require
 
 RESAMPLES = 1000
 INTERVAL = (2.5, 97.5)
-_AT_ONCE = 2**20  # draws of a text that are held in memory together
+DRAWN_AT_ONCE = 2**20
+"""Maximum number of weights in memory."""
 
-Places = np.ndarray[Any, np.dtype[np.intp]]
+Indices = np.ndarray[Any, np.dtype[np.intp]]
 
 
 @dataclass(frozen=True)
 class Score:
-    """One aggregate.
-
-    Attributes:
-        value: What it is.
-        low: Lower end of its 95 % bootstrap interval.
-        high: Upper end.
-        count: Texts it was made from.
-    """
+    """An aggregate of ``count`` texts, with the ends of its 95 % bootstrap interval."""
 
     value: float
     low: float
@@ -48,13 +42,7 @@ class Score:
 
 @dataclass(frozen=True)
 class TTest:
-    """A two-sided paired t-test.
-
-    Attributes:
-        t: The statistic; above 0 if the values are larger than the baseline's.
-        p: The probability of a t at least as far from 0 if there were no difference.
-        count: Pairs.
-    """
+    """A two-sided paired t-test of ``count`` pairs; t is above 0 if the values are larger than the baseline's."""
 
     t: float
     p: float
@@ -63,18 +51,7 @@ class TTest:
 
 @dataclass(frozen=True)
 class Quartiles:
-    """Where numbers lie.
-
-    Attributes:
-        count: How many there are, missing ones not counted.
-        mean: Their mean.
-        sd: Their standard deviation.
-        minimum: The smallest.
-        q1: A quarter is no larger; interpolated linearly, as are the next two.
-        median: A half is no larger.
-        q3: Three quarters are no larger.
-        maximum: The largest.
-    """
+    """Distribution of ``count`` numbers; quartiles are interpolated linearly."""
 
     count: int
     mean: float
@@ -89,74 +66,59 @@ class Quartiles:
 def summarise(
     columns: Mapping[str, Array], aggregates: Sequence[Aggregate], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> dict[str, Score]:
-    """Take aggregates over texts, each with its interval.
+    """Compute aggregates over texts, each with its interval.
 
     A text counts for an aggregate if it has all of its columns. Memory does not grow with the number of draws, and
     the same seed gives the same intervals.
 
     Args:
-        columns: By name, one number for each text.
-        aggregates: What to take.
-        seed: Of the draws.
-        resamples: How many draws.
+        columns: Columns by name: one number for each text.
+        aggregates: Aggregates to compute.
+        seed: Seed of the draws.
+        resamples: Number of draws.
     """
     if not aggregates:
         return {}
-    blocks = [_block([columns[name] for name in aggregate.of]) for aggregate in aggregates]
+    blocks = [_block([columns[name] for name in aggregate.columns]) for aggregate in aggregates]
     table = np.concatenate(blocks).T
-    sums = np.concatenate([weights @ table for weights in _draws(len(table), resamples, seed)]).T
+    sums = np.concatenate([weights @ table for weights in draw_weights(len(table), resamples, seed)]).T
     ends = np.cumsum([len(block) for block in blocks])[:-1]
     scores = {}
     for aggregate, block, drawn in zip(aggregates, blocks, np.split(sums, ends), strict=True):
-        low, high = _percentiles(_take(aggregate, drawn), INTERVAL)
-        scores[aggregate.name] = Score(float(_take(aggregate, block.sum(axis=1))), low, high, int(block[-1].sum()))
+        low, high = _percentiles(_compute(aggregate, drawn), INTERVAL)
+        scores[aggregate.name] = Score(float(_compute(aggregate, block.sum(axis=1))), low, high, int(block[-1].sum()))
     return scores
 
 
 def summarise_parts(
-    parts: Mapping[str, Places],
-    columns: Mapping[str, Array],
-    aggregates: Sequence[Aggregate],
-    *,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
+    parts: Mapping[str, Indices], columns: Mapping[str, Array], aggregates: Sequence[Aggregate], *, seed: int = 0
 ) -> dict[str, dict[str, Score]]:
-    """Take aggregates over some of the texts at a time; see ``summarise``.
-
-    Args:
-        parts: By name, the places of its texts, as from ``groups`` or ``buckets``.
-        columns: By name, one number for each text.
-        aggregates: What to take.
-        seed: Of the draws.
-        resamples: How many draws.
-    """
+    """Compute aggregates over parts of the texts, given by the indices of their texts; see ``summarise``."""
     return {
-        part: summarise(
-            {name: values[places] for name, values in columns.items()}, aggregates, seed=seed, resamples=resamples
-        )
-        for part, places in parts.items()
+        part: summarise({name: values[indices] for name, values in columns.items()}, aggregates, seed=seed)
+        for part, indices in parts.items()
     }
 
 
 def _block(values: list[Array]) -> Array:
-    """Return (K + 1, n): K columns, 0 where a text lacks one of them, and whether it has them all."""
+    """Return (K + 1, n): K columns, 0 for texts that lack one of them, and 1 for texts that have them all."""
     stacked = np.stack(values)
     whole = ~np.isnan(stacked).any(axis=0)
     return np.vstack([np.where(whole, stacked, 0.0), whole])
 
 
-def _draws(count: int, resamples: int, seed: int) -> Iterator[Array]:
-    """Draw the weights, (R, n) at a time; what is drawn does not depend on R."""
+def draw_weights(count: int, resamples: int, seed: int) -> Iterator[Array]:
+    """Draw bootstrap weights, (R, count) at a time; the result does not depend on R."""
     random = np.random.default_rng(seed)
-    rows = max(1, _AT_ONCE // max(1, count))
+    rows = max(1, DRAWN_AT_ONCE // max(1, count))
     for start in range(0, resamples, rows):
         size = min(rows, resamples - start)
         drawn = random.integers(max(1, count), size=(size, count)) + count * np.arange(size)[:, None]
         yield np.bincount(drawn.ravel(), minlength=size * count).reshape(size, count).astype(np.float64)
 
 
-def _take(aggregate: Aggregate, sums: Array) -> Array:
-    """Take an aggregate from sums as in ``_block``, (K + 1, …) → (…); NaN where no text counts."""
+def _compute(aggregate: Aggregate, sums: Array) -> Array:
+    """Compute an aggregate from the sums of a ``_block``, (K + 1, …) → (…); NaN if no text counts."""
     *totals, count = sums
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = totals if aggregate.sums else [total / count for total in totals]
@@ -168,26 +130,26 @@ def _percentiles(values: Array, percents: Sequence[float]) -> tuple[float, ...]:
     return tuple(np.percentile(known, percents).tolist()) if len(known) else (math.nan,) * len(percents)
 
 
-def groups(labels: Sequence[str]) -> dict[str, Places]:
-    """Return the places of each label, in the order in which the labels come."""
-    places: dict[str, list[int]] = {}
-    for place, label in enumerate(labels):
-        places.setdefault(label, []).append(place)
-    return {label: np.array(found) for label, found in places.items()}
+def groups(labels: Sequence[str]) -> dict[str, Indices]:
+    """Return the indices of each label, in the order of first appearance."""
+    indices: dict[str, list[int]] = {}
+    for index, label in enumerate(labels):
+        indices.setdefault(label, []).append(index)
+    return {label: np.array(members) for label, members in indices.items()}
 
 
 def check_width(width: int) -> None:
-    """Refuse a width of buckets that is less than 1.
+    """Check the width of buckets.
 
     Raises:
-        OptionError: If it is.
+        OptionError: If it is less than 1.
     """
     if width < 1:
         raise OptionError(f"bucket={width}: the width of a bucket is a whole number of at least 1.")
 
 
 def bucket(target: int, width: int) -> str:
-    """Name the bucket of a target: with a width of 50, "300-350" holds targets from 300 to 349.
+    """Return the label of a target's bucket: with a width of 50, "300-350" holds targets from 300 to 349.
 
     Raises:
         OptionError: If the width is less than 1.
@@ -197,55 +159,64 @@ def bucket(target: int, width: int) -> str:
     return f"{start}-{start + width}"
 
 
-def buckets(targets: Sequence[int], width: int) -> dict[str, Places]:
-    """Return the places of each bucket that holds a target, the shortest first.
+def buckets(targets: Sequence[int], width: int) -> dict[str, Indices]:
+    """Return the indices of the targets in each bucket, the shortest targets first.
 
     Raises:
         OptionError: If the width is less than 1.
     """
-    found = groups([bucket(target, width) for target in targets])
-    return dict(sorted(found.items(), key=lambda item: targets[item[1][0]]))
+    by_label = groups([bucket(target, width) for target in targets])
+    return dict(sorted(by_label.items(), key=lambda item: targets[item[1][0]]))
 
 
 def difference(values: Array, baseline: Array, *, seed: int = 0, resamples: int = RESAMPLES) -> Score:
-    """Return the mean of values less a baseline's, pair by pair, with the interval of pairs drawn together.
+    """Return the mean of values minus a baseline's, pair by pair, with its interval.
 
     Args:
         values: One number for each text.
-        baseline: The same for the same texts, in the same order; a pair that lacks one is left out.
-        seed: Of the draws.
-        resamples: How many draws.
+        baseline: The baseline's number for each text, in the same order; incomplete pairs are left out.
+        seed: Seed of the draws.
+        resamples: Number of draws.
     """
     mean = Aggregate("difference", "mean difference", "neither", ("difference",))
     return summarise({"difference": values - baseline}, (mean,), seed=seed, resamples=resamples)["difference"]
 
 
 def t_test(values: Array, baseline: Array) -> TTest:
-    """Test whether values differ from a baseline's, pair by pair.
+    """Test whether values differ from a baseline's, pair by pair; incomplete pairs are left out.
 
-    Where all differences are the same there is nothing to divide by: t is 0 and p is 1 if they are 0, else t is
-    infinite and p is 0. With fewer than two pairs both are NaN.
-
-    Args:
-        values: One number for each text.
-        baseline: The same for the same texts, in the same order; a pair that lacks one is left out.
+    If all differences are the same, t is 0 and p is 1 if they are 0, else t is infinite and p is 0. With fewer than two
+    pairs both are NaN.
     """
     require("scipy", "A t-test")
-    from scipy.special import stdtr
+    from scipy.stats import ttest_rel
 
-    apart = values - baseline
-    apart = apart[~np.isnan(apart)]
-    count = len(apart)
+    known = ~np.isnan(values - baseline)
+    values, baseline = values[known], baseline[known]
+    count = len(values)
     if count < 2:
         return TTest(math.nan, math.nan, count)
-    if np.ptp(apart) == 0:
-        return TTest(math.copysign(math.inf, apart[0]), 0.0, count) if apart[0] else TTest(0.0, 1.0, count)
-    t = float(apart.mean() / (apart.std(ddof=1) / math.sqrt(count)))
-    return TTest(t, float(2 * stdtr(count - 1, -abs(t))), count)
+    first = float(values[0] - baseline[0])
+    if np.ptp(values - baseline) == 0:
+        return TTest(math.copysign(math.inf, first), 0.0, count) if first else TTest(0.0, 1.0, count)
+    test = ttest_rel(values, baseline)
+    return TTest(float(test.statistic), float(test.pvalue), count)
+
+
+def holm(probabilities: Sequence[float]) -> list[float]:
+    """Correct the p-values of several tests after Holm (1979); NaN is not a test.
+
+    The k-th smallest of n is multiplied by n - k + 1, and never less than a smaller one.
+    """
+    corrected = np.array(probabilities, dtype=np.float64)
+    ranked = np.argsort(corrected)[: np.count_nonzero(~np.isnan(corrected))]  # NaN sorts last
+    factors = np.arange(len(ranked), 0, -1)
+    corrected[ranked] = np.minimum(1.0, np.maximum.accumulate(corrected[ranked] * factors))
+    return list(corrected.tolist())
 
 
 def quartiles(values: Array) -> Quartiles:
-    """Say where numbers lie; all is NaN if there are none."""
+    """Return the distribution of numbers; all NaN if there are none."""
     known = values[~np.isnan(values)]
     mean, sd = (float(known.mean()), float(known.std())) if len(known) else (math.nan, math.nan)
     return Quartiles(len(known), mean, sd, *_percentiles(known, (0, 25, 50, 75, 100)))

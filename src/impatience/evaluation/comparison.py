@@ -1,7 +1,7 @@
-"""Reports side by side: one typed comparison that tables, pages and JSON all show.
+"""Compares reports: one typed comparison that tables, pages and JSON show.
 
-Every test is a paired one, text by text, against one report; the probabilities are given as they are and corrected for
-the number of tests.
+All tests are paired, text by text, against one report; their p-values are given as they are, and corrected for the
+number of tests.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from impatience.errors import OptionError
-from impatience.evaluation.aggregation import Quartiles, buckets, difference, quartiles, t_test
-from impatience.evaluation.load_reports import ERROR, LoadedReport, aggregate_named, bucket_width, installed
+from impatience.evaluation.aggregation import Indices, Quartiles, buckets, difference, holm, quartiles, t_test
+from impatience.evaluation.load_reports import ERROR, LoadedReport, bucket_width, find_aggregate, installed_metrics
 from impatience.evaluation.report import Scores, finite
 from impatience.metrics import Column
 from impatience.metrics.base import Better
@@ -25,15 +25,11 @@ OUTLIER = 20
 
 @dataclass(frozen=True)
 class Measure:
-    """An aggregate that is compared.
+    """An aggregate that is compared; see ``Aggregate``.
 
     Attributes:
-        name: Of the aggregate.
-        metric: The metric it comes from; "" if none that is installed.
-        summary: What it is, in a line.
-        better: Which way is better.
-        percent: Whether to show it as a share of 100.
-        best: The reports that have the best value; empty if all have the same, or no way is better.
+        metric: Metric of the aggregate; "" if it is not installed.
+        best: Names of the reports with the best value; empty if all have the same, or no direction is better.
     """
 
     name: str
@@ -46,18 +42,13 @@ class Measure:
 
 @dataclass(frozen=True)
 class ReportSummary:
-    """One report of a comparison.
+    """One report of a comparison; see ``EvalReport``.
 
     Attributes:
-        name: What it is called here.
-        config: See ``EvalReport``.
-        environment: See ``EvalReport``.
         mae: Mean absolute error.
         sd: Standard deviation of the absolute error.
-        scores: Every aggregate with its interval.
-        groups: The same for each group of the protocol.
-        lengths: Where the written lengths lie.
-        errors: Where the absolute errors lie.
+        lengths: Distribution of the written lengths.
+        errors: Distribution of the absolute errors.
     """
 
     name: str
@@ -73,13 +64,9 @@ class ReportSummary:
 
 @dataclass(frozen=True)
 class Bucket:
-    """Requests of about the same length.
+    """Requests of about the same length, with the MAE and the share of outliers of each report.
 
-    Attributes:
-        label: "300-350" holds targets from 300 to 349.
-        count: Requests.
-        mae: Of each report, in their order.
-        outliers: The share of texts that are outliers, of each report.
+    The label "300-350" means targets from 300 to 349.
     """
 
     label: str
@@ -90,20 +77,16 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Difference:
-    """A report against the baseline, text by text.
+    """A column of a report minus that of the baseline, text by text.
 
     Attributes:
-        name: The report.
-        column: What is compared.
-        better: Which way is better.
-        percent: Whether to show it as a share of 100.
-        count: Texts for which both have a number.
-        mean: Of the report less the baseline.
-        low: Lower end of the 95 % bootstrap interval of that.
+        name: Name of the report.
+        count: Number of texts for which both have a number.
+        low: Lower end of the 95 % bootstrap interval of the mean.
         high: Upper end.
-        t: Of the paired t-test; NaN if it cannot be made.
-        p: Two-sided.
-        p_holm: The same, corrected after Holm for the number of tests in this comparison.
+        t: Statistic of the paired t-test; NaN if there are too few texts.
+        p: Its two-sided p-value.
+        p_holm: The p-value, corrected after Holm for the number of tests in the comparison.
     """
 
     name: str
@@ -121,21 +104,21 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Reports side by side.
+    """A comparison of reports.
 
     Attributes:
-        subjects: The reports.
-        baseline: Which one the others are tested against.
-        count: Texts of each.
-        measures: What is compared, in the metrics' order.
+        reports: Summaries of the reports.
+        baseline: Name of the report that the others are tested against.
+        count: Number of texts of each report.
+        measures: Compared aggregates, in the order of the metrics.
         bucket: Width of the buckets.
-        outlier: A text that is further off than this is an outlier.
-        buckets: By target length.
+        outlier: Largest error of a text that is not an outlier.
+        buckets: Errors by target length.
         differences: Tests against the baseline.
-        notes: What a reader must know.
+        notes: Warnings for the reader.
     """
 
-    subjects: tuple[ReportSummary, ...]
+    reports: tuple[ReportSummary, ...]
     baseline: str
     count: int
     measures: tuple[Measure, ...]
@@ -147,17 +130,17 @@ class Comparison:
 
     @property
     def unit(self) -> str:
-        """What is counted."""
-        return str(self.subjects[0].config["unit"])
+        """The unit of all lengths."""
+        return str(self.reports[0].config["unit"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values, None for what is no number."""
-        plain: dict[str, Any] = finite(asdict(self))
-        return plain
+        """Return the comparison as plain values, None for NaN and infinity; the file format calls reports subjects."""
+        plain = finite(asdict(self))
+        return {"subjects": plain.pop("reports"), **plain}
 
 
 def compare(
-    evaluated: Sequence[LoadedReport],
+    reports: Sequence[LoadedReport],
     *,
     baseline: str | None = None,
     columns: Sequence[str] = (),
@@ -166,153 +149,117 @@ def compare(
     """Compare reports.
 
     Args:
-        evaluated: What ``load`` returned.
-        baseline: The name of the report that the others are tested against; the first if left out.
-        columns: What is tested; by default the absolute error and the main column of every metric.
-        bucket: Width of the buckets of targets; that of the first report if left out.
+        reports: Reports that ``load`` returned.
+        baseline: Name of the report that the others are tested against; the first by default.
+        columns: Columns to test; by default the absolute error and the main column of every metric.
+        bucket: Width of the buckets of targets; that of the first report by default.
 
     Raises:
         OptionError: If there is no such report or column.
     """
-    names = [one.name for one in evaluated]
-    chosen = names[0] if baseline is None else baseline
-    if chosen not in names:
-        there = ", ".join(names)
-        raise OptionError(f"--baseline {chosen}: there is no such report.{nearest(chosen, names)} There are: {there}.")
-    outlier = int(evaluated[0].report.config.get("metrics", {}).get("length", {}).get("outlier", OUTLIER))
-    width = bucket_width(evaluated, bucket)
-    by_target = buckets(evaluated[0].rows.values("target"), width)
+    names = [loaded.name for loaded in reports]
+    baseline = names[0] if baseline is None else baseline
+    if baseline not in names:
+        raise OptionError(
+            f"--baseline {baseline}: there is no such report.{nearest(baseline, names)} There are: {', '.join(names)}."
+        )
+    outlier = int(reports[0].report.config.get("metrics", {}).get("length", {}).get("outlier", OUTLIER))
+    width = bucket_width(reports, bucket)
+    by_target = buckets(reports[0].rows.values("target"), width)
     return Comparison(
-        tuple(map(_subject, evaluated)),
-        chosen,
-        len(evaluated[0].rows),
-        tuple(_measures(evaluated)),
+        tuple(map(_summary, reports)),
+        baseline,
+        len(reports[0].rows),
+        tuple(_measures(reports)),
         width,
         outlier,
-        tuple(_bucket(label, places, evaluated, outlier) for label, places in by_target.items()),
-        _differences(evaluated, evaluated[names.index(chosen)], columns),
-        tuple(_notes(evaluated)),
+        tuple(_bucket(label, indices, reports, outlier) for label, indices in by_target.items()),
+        _differences(reports, reports[names.index(baseline)], columns),
+        tuple(_notes(reports)),
     )
 
 
-def _subject(one: LoadedReport) -> ReportSummary:
-    errors = quartiles(one.rows.errors)
-    lengths = quartiles(one.rows.numbers("length"))
-    report = one.report
-    return ReportSummary(
-        one.name,
-        report.config,
-        report.environment,
-        errors.mean,
-        errors.sd,
-        report.scores,
-        report.groups,
-        lengths,
-        errors,
-    )
+def _summary(loaded: LoadedReport) -> ReportSummary:
+    report, errors, lengths = loaded.report, quartiles(loaded.rows.errors), quartiles(loaded.rows.numbers("length"))
+    facts = (report.config, report.environment, errors.mean, errors.sd, report.scores, report.groups)
+    return ReportSummary(loaded.name, *facts, lengths, errors)
 
 
-def _measures(evaluated: Sequence[LoadedReport]) -> list[Measure]:
-    """Return what any report has, in the metrics' order, what no installed metric explains last."""
-    there = dict.fromkeys(name for one in evaluated for name in one.report.scores)
-    metrics = {name: metric for one in evaluated for name, metric in installed(one.report).items()}
-    owners = {one.name: metric for metric, kind in metrics.items() for one in kind.aggregates if one.name in there}
-    found = []
-    for name in dict.fromkeys([*owners, *there]):
-        about = aggregate_named(evaluated, name)
-        values = {one.name: one.report.scores[name].value for one in evaluated if name in one.report.scores}
-        best = _best(values, about.better)
-        found.append(Measure(name, owners.get(name, ""), about.summary, about.better, about.percent, best))
-    return found
+def _measures(reports: Sequence[LoadedReport]) -> list[Measure]:
+    """Return the aggregates of any report, in the order of the metrics; those of unknown metrics come last."""
+    names = dict.fromkeys(name for loaded in reports for name in loaded.report.scores)
+    metrics = {name: metric for loaded in reports for name, metric in installed_metrics(loaded.report).items()}
+    owners = {one.name: metric for metric, kind in metrics.items() for one in kind.aggregates if one.name in names}
+    measures = []
+    for name in dict.fromkeys([*owners, *names]):
+        aggregate = find_aggregate(reports, name)
+        values = {one.name: one.report.scores[name].value for one in reports if name in one.report.scores}
+        best = _best(values, aggregate.better)
+        measures.append(
+            Measure(name, owners.get(name, ""), aggregate.summary, aggregate.better, aggregate.percent, best)
+        )
+    return measures
 
 
 def _best(values: Mapping[str, float], better: Better) -> tuple[str, ...]:
-    """Return who has the best value; nobody if all have the same or no way is better."""
+    """Return the names with the best value; none if all have the same or no direction is better."""
     if better == "neither":
         return ()
-    factor = -1 if better == "higher" else 1
-    ranks = {name: abs(value) if better == "zero" else factor * value for name, value in values.items()}
+    sign = -1 if better == "higher" else 1
+    ranks = {name: abs(value) if better == "zero" else sign * value for name, value in values.items()}
     ranks = {name: rank for name, rank in ranks.items() if np.isfinite(rank)}
     several = len(set(ranks.values())) > 1
     return tuple(name for name, rank in ranks.items() if several and rank == min(ranks.values()))
 
 
-def _bucket(label: str, places: Any, evaluated: Sequence[LoadedReport], outlier: int) -> Bucket:
-    errors = [one.rows.errors[places] for one in evaluated]
-    return Bucket(
-        label,
-        len(places),
-        tuple(float(values.mean()) for values in errors),
-        tuple(float((values > outlier).mean()) for values in errors),
-    )
+def _bucket(label: str, indices: Indices, reports: Sequence[LoadedReport], outlier: int) -> Bucket:
+    errors = [loaded.rows.errors[indices] for loaded in reports]
+    maes = tuple(float(values.mean()) for values in errors)
+    return Bucket(label, len(indices), maes, tuple(float((values > outlier).mean()) for values in errors))
 
 
 def _differences(
-    evaluated: Sequence[LoadedReport], base: LoadedReport, columns: Sequence[str]
+    reports: Sequence[LoadedReport], baseline: LoadedReport, columns: Sequence[str]
 ) -> tuple[Difference, ...]:
     known = {ERROR: Column(ERROR, "", "lower")}
-    for one in evaluated:
-        known |= {column.name: column for metric in installed(one.report).values() for column in metric.columns}
+    for loaded in reports:
+        known |= {column.name: column for kind in installed_metrics(loaded.report).values() for column in kind.columns}
     for name in columns:
-        if not base.rows.has(name):
-            raise OptionError(f"--column {name}: there is none in {base.name}.{nearest(name, known)}")
-    found = []
-    for name in columns or _main_columns(evaluated):
+        if not baseline.rows.has(name):
+            raise OptionError(f"--column {name}: there is none in {baseline.name}.{nearest(name, known)}")
+    tested = []
+    for name in columns or _main_columns(reports):
         column = known.get(name, Column(name, ""))
-        for one in evaluated:
-            if one is not base and one.rows.has(name):
-                mine, theirs = one.rows.numbers(name), base.rows.numbers(name)
-                apart, test = difference(mine, theirs), t_test(mine, theirs)
-                found.append(
-                    Difference(
-                        one.name,
-                        name,
-                        column.better,
-                        column.percent,
-                        test.count,
-                        apart.value,
-                        apart.low,
-                        apart.high,
-                        test.t,
-                        test.p,
-                        np.nan,
-                    )
-                )
-    corrected = holm([one.p for one in found])
-    return tuple(replace(one, p_holm=p) for one, p in zip(found, corrected, strict=True))
+        for loaded in reports:
+            if loaded is not baseline and loaded.rows.has(name):
+                values = loaded.rows.numbers(name), baseline.rows.numbers(name)
+                mean, test = difference(*values), t_test(*values)
+                interval = (mean.value, mean.low, mean.high)
+                shown = (loaded.name, name, column.better, column.percent)
+                tested.append(Difference(*shown, test.count, *interval, test.t, test.p, np.nan))
+    corrected = holm([one.p for one in tested])
+    return tuple(replace(one, p_holm=p) for one, p in zip(tested, corrected, strict=True))
 
 
-def _main_columns(evaluated: Sequence[LoadedReport]) -> list[str]:
-    """Return the absolute error, and of each metric that all reports have the column behind its first aggregate."""
-    shared = [installed(one.report) for one in evaluated]
-    firsts = [metric.aggregates[0] for name, metric in shared[0].items() if all(name in other for other in shared)]
-    return list(dict.fromkeys([ERROR, *(one.of[0] for one in firsts if len(one.of) == 1)]))
+def _main_columns(reports: Sequence[LoadedReport]) -> list[str]:
+    """Return the absolute error, and the column of the first aggregate of each metric that all reports have."""
+    first, *others = (installed_metrics(loaded.report) for loaded in reports)
+    primary = [kind.aggregates[0] for name, kind in first.items() if all(name in other for other in others)]
+    return list(dict.fromkeys([ERROR, *(one.columns[0] for one in primary if len(one.columns) == 1)]))
 
 
-def holm(probabilities: Sequence[float]) -> list[float]:
-    """Correct for many tests after Holm (1979): the k-th smallest of n counts n - k + 1 times; NaN is not a test."""
-    corrected = [float("nan")] * len(probabilities)
-    order = sorted((p, place) for place, p in enumerate(probabilities) if p == p)
-    highest = 0.0
-    for rank, (p, place) in enumerate(order):
-        highest = max(highest, min(1.0, p * (len(order) - rank)))
-        corrected[place] = highest
-    return corrected
-
-
-def _notes(evaluated: Sequence[LoadedReport]) -> list[str]:
+def _notes(reports: Sequence[LoadedReport]) -> list[str]:
     notes = []
-    total = {one.name: one.rows.total for one in evaluated}
-    kept = len(evaluated[0].rows)
-    if any(count != kept for count in total.values()):
-        counts = ", ".join(f"{count:,} in {name}" for name, count in total.items())
-        notes.append(f"Only the {kept:,} requests that all reports answer are compared; there are {counts}.")
-    first = evaluated[0]
-    for one in evaluated[1:]:
-        for metric, facts in one.report.config.get("metrics", {}).items():
-            known = first.report.config.get("metrics", {})
+    first, *others = reports
+    count = len(first.rows)
+    if any(loaded.rows.total != count for loaded in reports):
+        totals = ", ".join(f"{loaded.rows.total:,} in {loaded.name}" for loaded in reports)
+        notes.append(f"Only the {count:,} requests that all reports have are compared; there are {totals}.")
+    known = first.report.config.get("metrics", {})
+    for loaded in others:
+        for metric, facts in loaded.report.config.get("metrics", {}).items():
             if metric in known and known[metric] != facts:
                 notes.append(
-                    f"{metric} was not measured alike in {first.name} ({known[metric]}) and {one.name} ({facts})."
+                    f"{metric} was measured differently in {first.name} ({known[metric]}) and {loaded.name} ({facts})."
                 )
     return notes

@@ -1,4 +1,4 @@
-"""The tables of a comparison: the paper's, and those it should have had."""
+"""Tables of a comparison."""
 
 from __future__ import annotations
 
@@ -7,66 +7,71 @@ import re
 
 from impatience.evaluation.comparison import Comparison, Difference, Measure, ReportSummary
 from impatience.evaluation.report import Score
-from impatience.evaluation.tables import MISSING, Cell, Table, interval, named, number, probability
+from impatience.evaluation.tables import (
+    MISSING,
+    Cell,
+    Table,
+    format_interval,
+    format_number,
+    format_probability,
+    format_setting,
+)
 from impatience.metrics import METRICS
 from impatience.metrics.base import Better
 
 _FEW = 4
+"""Largest number of reports that are shown as columns."""
 _ENDINGS = ("eos_probability", "forced")
-"""Scores that say who ended the texts: without them an error of length says nothing."""
+"""Scores that show whether the model or the decoder ended the texts, without which an error of length says nothing."""
 _COMMIT = re.compile(r"([0-9a-f]{12})[0-9a-f]{28}")
 _ARROWS: dict[Better, str] = {"lower": " ↓", "higher": " ↑", "zero": " → 0", "neither": ""}
 
 
 def tables(comparison: Comparison) -> list[Table]:
-    """Return every table of a comparison; those that would be empty are left out."""
-    found = [_overview(comparison)]
-    found += _metrics(comparison)
+    """Return every table of a comparison that is not empty."""
+    found = [_overview(comparison), *_metrics(comparison)]
     found += [_buckets(comparison, "mae"), _buckets(comparison, "outliers"), _quartiles(comparison)]
-    if any(subject.groups for subject in comparison.subjects):
+    if any(report.groups for report in comparison.reports):
         found.append(_groups(comparison))
     if comparison.differences:
         found.append(_differences(comparison))
-    return [*found, _about(comparison)]
+    return [*found, _reports(comparison)]
 
 
 def summary(comparison: Comparison) -> list[Table]:
-    """Return what fits a screen: every score while the reports are few, else the main figures."""
-    if len(comparison.subjects) > _FEW:
-        return [_overview(comparison)]
-    return _metrics(comparison)
+    """Return the tables that fit a screen: every score of few reports, or the main figures of many."""
+    return [_overview(comparison)] if len(comparison.reports) > _FEW else _metrics(comparison)
 
 
 def _overview(comparison: Comparison) -> Table:
-    """The paper's MAE ± SD, who ended the texts, and the first aggregate of every other metric.
+    """Return the paper's MAE ± SD, the scores of ``_ENDINGS``, and the first aggregate of every other metric.
 
-    A length that was forced is right by construction, so it cannot be the best one.
+    A forced length is right by construction, so it cannot be the best one.
     """
     endings = [measure for measure in comparison.measures if measure.name in _ENDINGS]
-    primary = endings + [measure for measure in _primary(comparison) if measure.metric != "length"]
-    own = {subject.name: subject.mae for subject in comparison.subjects if not _forced(subject)}
-    several = len(set(own.values())) > 1
-    leading = [name for name, mae in own.items() if several and mae == min(own.values())]
+    measures = endings + [measure for measure in _primary(comparison) if measure.metric != "length"]
+    unforced = {report.name: report.mae for report in comparison.reports if not _mostly_forced(report)}
+    several = len(set(unforced.values())) > 1
+    best = [name for name, mae in unforced.items() if several and mae == min(unforced.values())]
     rows = tuple(
         (
-            Cell(subject.name),
+            Cell(report.name),
             Cell(f"{comparison.count:,}"),
-            Cell(f"{number(subject.mae)} ± {number(subject.sd)}", best=subject.name in leading),
-            *(_score(subject.scores.get(measure.name), measure, subject) for measure in primary),
+            Cell(f"{format_number(report.mae)} ± {format_number(report.sd)}", best=report.name in best),
+            *(_score(report.scores.get(measure.name), measure, report) for measure in measures),
         )
-        for subject in comparison.subjects
+        for report in comparison.reports
     )
-    headings = ("report", "texts", "MAE ± SD ↓", *map(_heading, primary))
+    headings = ("report", "texts", "MAE ± SD ↓", *map(_heading, measures))
     note = (
         f"MAE: mean absolute error in {comparison.unit}, and its standard deviation. In brackets: 95 % bootstrap "
-        "intervals. Arrows say which way is better."
+        "intervals. Arrows show the better direction."
     )
     return Table("overview", "The main figures", headings, rows, note)
 
 
-def _forced(subject: ReportSummary) -> bool:
-    """Tell whether most texts were put on target by the landing or the strategy."""
-    forced = subject.scores.get("forced")
+def _mostly_forced(report: ReportSummary) -> bool:
+    forced = report.scores.get("forced")
     return forced is not None and forced.value > 0.5
 
 
@@ -83,26 +88,23 @@ def _metrics(comparison: Comparison) -> list[Table]:
 
 
 def _metric(comparison: Comparison, metric: str) -> Table:
-    """One line for each report; while they are few, one for each score, which leaves room to explain it."""
+    """Return one row for each score, with its explanation, or one row for each report if there are many."""
     measures = [measure for measure in comparison.measures if measure.metric == metric]
-    subjects = comparison.subjects
-    scores = [[_score(subject.scores.get(one.name), one, subject) for one in measures] for subject in subjects]
+    reports = comparison.reports
+    scores = [[_score(report.scores.get(one.name), one, report) for one in measures] for report in reports]
     about = METRICS[metric].summary if metric else "scores of metrics that are not installed here"
-    name, title = f"metric-{_slug(metric or 'other')}", f"{(metric or 'other').capitalize()}: {about}"
-    if len(subjects) <= _FEW:
+    slug = re.sub(r"[^a-z0-9]+", "-", (metric or "other").lower()).strip("-")
+    name, title = f"metric-{slug}", f"{(metric or 'other').capitalize()}: {about}"
+    if len(reports) <= _FEW:
         rows = [
-            (Cell(_heading(measure)), Cell(measure.summary), *(line[place] for line in scores))
-            for place, measure in enumerate(measures)
+            (Cell(_heading(measure)), Cell(measure.summary), *(row[index] for row in scores))
+            for index, measure in enumerate(measures)
         ]
-        headings = ("score", "what it is", *(subject.name for subject in subjects))
-        return Table(name, title, headings, tuple(rows), texts=2)
-    rows = [(Cell(subject.name), *line) for subject, line in zip(subjects, scores, strict=True)]
+        headings = ("score", "what it is", *(report.name for report in reports))
+        return Table(name, title, headings, tuple(rows), text_columns=2)
+    rows = [(Cell(report.name), *row) for report, row in zip(reports, scores, strict=True)]
     note = "; ".join(f"{measure.name}: {measure.summary}" for measure in measures if measure.summary)
     return Table(name, title, ("report", *map(_heading, measures)), tuple(rows), f"{note}." if note else "")
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def _heading(measure: Measure | Difference) -> str:
@@ -110,13 +112,14 @@ def _heading(measure: Measure | Difference) -> str:
     return f"{name}{' %' if measure.percent else ''}{_ARROWS[measure.better]}"
 
 
-def _score(score: Score | None, measure: Measure, subject: ReportSummary) -> Cell:
+def _score(score: Score | None, measure: Measure, report: ReportSummary | None = None) -> Cell:
+    """Return the cell of a score, marked if the report is the best over all texts."""
     if score is None or not math.isfinite(score.value):
         return Cell(MISSING)
     return Cell(
-        number(score.value, measure.percent),
-        interval(score.low, score.high, measure.percent),
-        subject.name in measure.best,
+        format_number(score.value, measure.percent),
+        format_interval(score.low, score.high, measure.percent),
+        report is not None and report.name in measure.best,
     )
 
 
@@ -126,9 +129,9 @@ def _buckets(comparison: Comparison, kind: str) -> Table:
     for bucket in comparison.buckets:
         values = bucket.outliers if percent else bucket.mae
         several = len(set(values)) > 1
-        cells = (Cell(number(value, percent), best=several and value == min(values)) for value in values)
+        cells = (Cell(format_number(value, percent), best=several and value == min(values)) for value in values)
         rows.append((Cell(bucket.label), Cell(f"{bucket.count:,}"), *cells))
-    names = tuple(subject.name for subject in comparison.subjects)
+    names = tuple(report.name for report in comparison.reports)
     title = (
         f"Texts more than {comparison.outlier} off, in %, by target" if percent else "Mean absolute error, by target"
     )
@@ -138,45 +141,46 @@ def _buckets(comparison: Comparison, kind: str) -> Table:
 
 def _quartiles(comparison: Comparison) -> Table:
     rows = []
-    for what in ("lengths", "errors"):
-        for subject in comparison.subjects:
-            spread = getattr(subject, what)
-            middle = map(number, (spread.mean, spread.sd)), map(number, (spread.q1, spread.median, spread.q3))
-            ends = number(spread.minimum, places=0), number(spread.maximum, places=0)
-            called = "written length" if what == "lengths" else "absolute error"
-            texts = (called, subject.name, *middle[0], ends[0], *middle[1], ends[1])
-            rows.append(tuple(map(Cell, texts)))
+    for kind, title in (("lengths", "written length"), ("errors", "absolute error")):
+        for report in comparison.reports:
+            spread = getattr(report, kind)
+            low, high = format_number(spread.minimum, digits=0), format_number(spread.maximum, digits=0)
+            mean, sd, *quartiles = map(format_number, (spread.mean, spread.sd, spread.q1, spread.median, spread.q3))
+            rows.append(tuple(map(Cell, (title, report.name, mean, sd, low, *quartiles, high))))
     headings = ("of", "report", "mean", "SD", "min", "Q1", "median", "Q3", "max")
-    return Table("quartiles", "Where lengths and errors lie", headings, tuple(rows), leads=2, texts=2)
+    return Table(
+        "quartiles", "Distribution of lengths and errors", headings, tuple(rows), row_headings=2, text_columns=2
+    )
 
 
 def _groups(comparison: Comparison) -> Table:
-    """One row for each group and report; the first aggregate of each metric."""
+    """Return the first aggregate of each metric, one row for each group and report."""
     primary = _primary(comparison)
-    groups = dict.fromkeys(group for subject in comparison.subjects for group in subject.groups)
-    rows = []
-    for group in groups:
-        for subject in comparison.subjects:
-            scores = subject.groups.get(group, {})
-            cells = (_score(scores.get(measure.name), measure, subject) for measure in primary)
-            # Which report is best over all texts says nothing about a group.
-            plain = (Cell(cell.text, cell.interval) for cell in cells)
-            rows.append((Cell(group), Cell(subject.name), *plain))
+    groups = dict.fromkeys(group for report in comparison.reports for group in report.groups)
+    rows = tuple(
+        (
+            Cell(group),
+            Cell(report.name),
+            *(_score(report.groups.get(group, {}).get(measure.name), measure) for measure in primary),
+        )
+        for group in groups
+        for report in comparison.reports
+    )
     headings = ("group", "report", *map(_heading, primary))
-    return Table("groups", "By the protocol's groups", headings, tuple(rows), leads=2, texts=2)
+    return Table("groups", "By the protocol's groups", headings, rows, row_headings=2, text_columns=2)
 
 
-def _about(comparison: Comparison) -> Table:
-    """What each report is of, and where its texts were written: one column for each, since the facts are long."""
+def _reports(comparison: Comparison) -> Table:
+    """Return what each report evaluates and where its texts were written: one column each, since the facts are long."""
     columns = []
-    for subject in comparison.subjects:
-        facts = {fact: named(subject.config.get(fact)) for fact in ("model", "method", "strategy", "seed")}
-        facts["commit"] = _COMMIT.sub(r"\1", named(subject.environment.get("commit")))
+    for report in comparison.reports:
+        facts = {fact: format_setting(report.config.get(fact)) for fact in ("model", "method", "strategy", "seed")}
+        facts["commit"] = _COMMIT.sub(r"\1", format_setting(report.environment.get("commit")))
         others = ("impatience", "transformers", "torch", "cpu", "gpu")
-        columns.append(facts | {fact: named(subject.environment.get(fact)) for fact in others})
+        columns.append(facts | {fact: format_setting(report.environment.get(fact)) for fact in others})
     rows = tuple((Cell(fact), *(Cell(facts[fact]) for facts in columns)) for fact in columns[0])
-    headings = ("report", *(subject.name for subject in comparison.subjects))
-    return Table("reports", "What was evaluated", headings, rows, texts=len(headings))
+    headings = ("report", *(report.name for report in comparison.reports))
+    return Table("reports", "What was evaluated", headings, rows, text_columns=len(headings))
 
 
 def _differences(comparison: Comparison) -> Table:
@@ -185,19 +189,19 @@ def _differences(comparison: Comparison) -> Table:
             Cell(_heading(difference)),
             Cell(difference.name),
             Cell(
-                number(difference.mean, difference.percent, signed=True),
-                interval(difference.low, difference.high, difference.percent, signed=True),
+                format_number(difference.mean, difference.percent, signed=True),
+                format_interval(difference.low, difference.high, difference.percent, signed=True),
             ),
-            Cell(number(difference.t)),
-            Cell(probability(difference.p)),
-            Cell(probability(difference.p_holm)),
+            Cell(format_number(difference.t)),
+            Cell(format_probability(difference.p)),
+            Cell(format_probability(difference.p_holm)),
             Cell(f"{difference.count:,}"),
         )
         for difference in comparison.differences
     )
     note = (
-        "Difference: the report less the baseline, text by text, with its 95 % bootstrap interval. p: two-sided "
+        "Difference: the report minus the baseline, text by text, with its 95 % bootstrap interval. p: two-sided "
         f"paired t-test. Holm: p corrected for all {len(rows)} comparisons in this table."
     )
     headings = ("column", "report", "difference", "t", "p", "p (Holm)", "texts")
-    return Table("differences", f"Against {comparison.baseline}", headings, rows, note, leads=2, texts=2)
+    return Table("differences", f"Against {comparison.baseline}", headings, rows, note, row_headings=2, text_columns=2)

@@ -1,7 +1,6 @@
-"""Reports brought into one order, so that what is compared is the same request each time.
+"""Loads reports to compare, with their rows in the same order.
 
-Reports are compared only where that means something: the same data, unit and protocol, the same requests with the same
-targets. Everything else is refused, with the reason.
+Only reports of the same data, unit, protocol and requests can be compared; all others raise an error with the reason.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from impatience.registry import nearest, require
 
 ERROR = "absolute_error"
 TEXTS = ("source", "references", "text")
-SHOWN_KEYS = 3
+_SHOWN_KEYS = 3
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What a report's texts came to, in the order that all reports of a comparison share.
+    """The rows of a report, in the order that all reports of a comparison share.
 
     Attributes:
         table: A pyarrow table: the fields of ``Prediction`` without its texts, and the metrics' columns.
-        file: Where it was read.
-        total: How many rows that holds.
+        file: File of the rows.
+        total: Number of rows in the file.
     """
 
     table: Any
@@ -42,48 +41,42 @@ class Rows:
     total: int
 
     def __len__(self) -> int:
-        """Count the texts."""
+        """Return the number of texts."""
         return int(self.table.num_rows)
 
     def values(self, name: str) -> list[Any]:
         """Return a column as Python values."""
-        found: list[Any] = self.table.column(name).to_pylist()
-        return found
+        column: list[Any] = self.table.column(name).to_pylist()
+        return column
 
     def numbers(self, name: str) -> Array:
-        """Return a column as numbers, NaN where there is none."""
+        """Return a column as numbers, NaN for missing ones."""
         if name == ERROR:
             return self.errors
         return np.asarray(self.table.column(name).to_numpy(), dtype=np.float64)
 
     def has(self, name: str) -> bool:
-        """Tell whether there is such a column."""
+        """Check whether a column exists."""
         return name == ERROR or name in self.table.column_names
 
     @cached_property
     def errors(self) -> Array:
-        """How far each text is from its target."""
+        """The absolute error of each text's length."""
         return np.abs(self.numbers("length") - self.numbers("target"))
 
-    def read(self, places: Sequence[int], columns: Sequence[str] = TEXTS) -> list[dict[str, Any]]:
-        """Read the texts of some rows, which are not kept in memory."""
+    def read(self, indices: Sequence[int], columns: Sequence[str] = TEXTS) -> list[dict[str, Any]]:
+        """Read columns of some rows from the file; texts are not kept in memory."""
         import pyarrow.parquet
 
-        keys = self.table.column("key").take(list(places)).to_pylist()
-        found = pyarrow.parquet.read_table(self.file, columns=["key", *columns], filters=[("key", "in", keys)])
-        known = {row["key"]: row for row in found.to_pylist()}
-        return [known[key] for key in keys]
+        keys = self.table.column("key").take(list(indices)).to_pylist()
+        table = pyarrow.parquet.read_table(self.file, columns=["key", *columns], filters=[("key", "in", keys)])
+        by_key = {row["key"]: row for row in table.to_pylist()}
+        return [by_key[key] for key in keys]
 
 
 @dataclass(frozen=True)
 class LoadedReport:
-    """One report with its rows.
-
-    Attributes:
-        name: What it is called here; no two share it.
-        report: What the evaluation found, over these rows.
-        rows: Its texts.
-    """
+    """A report with its rows, under a name that no other report of the comparison has."""
 
     name: str
     report: EvalReport
@@ -91,15 +84,15 @@ class LoadedReport:
 
 
 def load(paths: Sequence[Path], names: Sequence[str] = (), *, common: bool = False) -> tuple[LoadedReport, ...]:
-    """Read reports and bring their rows into one order.
+    """Load reports and put their rows into the same order.
 
     Args:
-        paths: Their folders.
-        names: What to call them; their own names if left out.
-        common: Keep only the requests that all of them answer, and take every aggregate over those.
+        paths: Folders of the reports.
+        names: Names to show; the names in the reports by default.
+        common: Keep only the requests that all reports have, and compute every aggregate over those.
 
     Raises:
-        ReportError: If one cannot be read, or they are not about the same thing.
+        ReportError: If a report cannot be read, or they cannot be compared.
         OptionError: If there is no report, or not one name for each.
     """
     if not paths:
@@ -107,31 +100,31 @@ def load(paths: Sequence[Path], names: Sequence[str] = (), *, common: bool = Fal
     if names and len(names) != len(paths):
         raise OptionError(f"{len(names)} names for {len(paths)} reports: give one for each, or none.")
     reports = [EvalReport.load(path) for path in paths]
-    called = _unique(list(names) or [_own_name(report) for report in reports])
-    _check_same(called, reports)
-    rows = [_read_rows(report) for report in reports]
-    keys = _shared_keys(called, rows, common)
-    aligned = [_align(one, keys) for one in rows]
-    for name, one in zip(called, aligned, strict=True):
-        _check_requests(called[0], aligned[0], name, one)
+    unique = _number_repeated(list(names) or [_default_name(report) for report in reports])
+    _check_same_setup(unique, reports)
+    all_rows = [_read_rows(report) for report in reports]
+    keys = _shared_keys(unique, all_rows, common)
+    sorted_rows = [_sort(rows, keys) for rows in all_rows]
+    for name, rows in zip(unique, sorted_rows, strict=True):
+        _check_targets(unique[0], sorted_rows[0], name, rows)
     return tuple(
-        LoadedReport(name, report if len(one) == report.count else _taken_again(report, one), one)
-        for name, report, one in zip(called, reports, aligned, strict=True)
+        LoadedReport(name, report if len(rows) == report.count else _recompute(report, rows), rows)
+        for name, report, rows in zip(unique, reports, sorted_rows, strict=True)
     )
 
 
-def _own_name(report: EvalReport) -> str:
+def _default_name(report: EvalReport) -> str:
     return str(report.config.get("name") or (report.folder or Path("report")).resolve().name)
 
 
-def _unique(names: list[str]) -> list[str]:
-    """Number names that come again."""
+def _number_repeated(names: list[str]) -> list[str]:
+    """Add a number to names that occur again."""
     seen: Counter[str] = Counter()
-    found = []
+    unique = []
     for name in names:
         seen[name] += 1
-        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return found
+        unique.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return unique
 
 
 _SAME = {
@@ -141,18 +134,18 @@ _SAME = {
 }
 
 
-def _check_same(names: list[str], reports: list[EvalReport]) -> None:
+def _check_same_setup(names: list[str], reports: list[EvalReport]) -> None:
     for key, (what, advice) in _SAME.items():
         first = reports[0].config.get(key)
         for name, report in zip(names, reports, strict=True):
-            if (other := report.config.get(key)) != first:
+            if (value := report.config.get(key)) != first:
                 raise ReportError(
-                    f"{names[0]} and {name} are of different {what} ({_brief(first)} and {_brief(other)}), "
+                    f"{names[0]} and {name} are of different {what} ({_shorten(first)} and {_shorten(value)}), "
                     f"so their numbers cannot be compared. {advice}"
                 )
 
 
-def _brief(value: object) -> str:
+def _shorten(value: object) -> str:
     if isinstance(value, Mapping):
         return " ".join([str(value.get("name")), *(f"{key}={item}" for key, item in value.items() if key != "name")])
     return str(value)[:16]
@@ -181,102 +174,98 @@ def _read_rows(report: EvalReport) -> Rows:
     return rows
 
 
-def _shared_keys(names: list[str], rows: list[Rows], common: bool) -> list[str]:
+def _shared_keys(names: list[str], all_rows: list[Rows], common: bool) -> list[str]:
     """Return the keys to compare, in the order of the first report."""
-    keys = [one.values("key") for one in rows]
-    shared = set(keys[0]).intersection(*keys[1:])
+    first, *others = (rows.values("key") for rows in all_rows)
     if not common:
-        for name, mine in zip(names[1:], keys[1:], strict=True):
-            if set(mine) != set(keys[0]):
+        for name, keys in zip(names[1:], others, strict=True):
+            if set(keys) != set(first):
                 raise ReportError(
-                    f"{names[0]} and {name} do not answer the same requests: {_only(names[0], keys[0], mine)}, "
-                    f"{_only(name, mine, keys[0])}. Evaluate the same examples, or compare what is shared (--common)."
+                    f"{names[0]} and {name} do not have the same requests: {_only_in(names[0], first, keys)}, "
+                    f"{_only_in(name, keys, first)}. Evaluate the same examples, or compare what is shared (--common)."
                 )
+    shared = set(first).intersection(*others)
     if not shared:
         raise ReportError(f"{', '.join(names)} share no request, so there is nothing to compare.")
-    return [key for key in keys[0] if key in shared]
+    return [key for key in first if key in shared]
 
 
-def _only(name: str, mine: list[str], others: list[str]) -> str:
+def _only_in(name: str, keys: list[str], others: list[str]) -> str:
     known = set(others)
-    alone = [key for key in mine if key not in known]
-    shown = ", ".join(alone[:SHOWN_KEYS]) + (", …" if len(alone) > SHOWN_KEYS else "")
-    return f"{len(alone)} are in {name} alone" + (f" ({shown})" if alone else "")
+    only = [key for key in keys if key not in known]
+    shown = ", ".join(only[:_SHOWN_KEYS]) + (", …" if len(only) > _SHOWN_KEYS else "")
+    return f"{len(only)} are in {name} alone" + (f" ({shown})" if only else "")
 
 
-def _align(rows: Rows, keys: list[str]) -> Rows:
-    places = {key: place for place, key in enumerate(rows.values("key"))}
-    return replace(rows, table=rows.table.take([places[key] for key in keys]))
+def _sort(rows: Rows, keys: list[str]) -> Rows:
+    indices = {key: index for index, key in enumerate(rows.values("key"))}
+    return replace(rows, table=rows.table.take([indices[key] for key in keys]))
 
 
-def _check_requests(first: str, theirs: Rows, name: str, mine: Rows) -> None:
-    """The same key must mean the same request."""
-    different = [
-        key
-        for key, one, other in zip(mine.values("key"), theirs.values("target"), mine.values("target"), strict=True)
-        if one != other
-    ]
+def _check_targets(first_name: str, first: Rows, name: str, rows: Rows) -> None:
+    """Check that the same key has the same target."""
+    targets = zip(rows.values("key"), first.values("target"), rows.values("target"), strict=True)
+    different = [key for key, expected, target in targets if target != expected]
     if different:
         raise ReportError(
-            f"{first} and {name} were asked for different lengths in {len(different)} of {len(mine)} requests "
-            f"({', '.join(different[:SHOWN_KEYS])}). Tokens of different tokenizers cannot be compared: "
+            f"{first_name} and {name} have different targets in {len(different)} of {len(rows)} requests "
+            f"({', '.join(different[:_SHOWN_KEYS])}). Tokens of different tokenizers cannot be compared: "
             f"evaluate in words or characters."
         )
 
 
-def _taken_again(report: EvalReport, rows: Rows) -> EvalReport:
-    """Take every aggregate again, over the rows that are left; metrics that are not installed are left out."""
-    found = groups(rows.values("group"))
-    by_group = {label: found[label] for label in report.groups if label in found}
-    by_target = buckets(rows.values("target"), report.config["bucket"])
-    columns, aggregates = _ingredients(report, rows)
+def _recompute(report: EvalReport, rows: Rows) -> EvalReport:
+    """Compute every aggregate again over the rows that are left, without metrics that are not installed."""
+    by_label = groups(rows.values("group"))
+    by_group = {label: by_label[label] for label in report.groups if label in by_label}
+    columns, aggregates = _columns_and_aggregates(report, rows)
     return replace(
         report,
         count=len(rows),
         scores=summarise(columns, aggregates),
         groups=summarise_parts(by_group, columns, aggregates),
-        buckets=summarise_parts(by_target, columns, aggregates),
+        buckets=summarise_parts(buckets(rows.values("target"), report.config["bucket"]), columns, aggregates),
     )
 
 
-def bucket_width(evaluated: Sequence[LoadedReport], width: int | None) -> int:
-    """Return the width of the buckets that was asked for, or that of the first report."""
-    return int(evaluated[0].report.config["bucket"]) if width is None else width
+def bucket_width(reports: Sequence[LoadedReport], width: int | None) -> int:
+    """Return the given width of the buckets, or that of the first report."""
+    return int(reports[0].report.config["bucket"]) if width is None else width
 
 
-def rebucket(evaluated: Sequence[LoadedReport], width: int | None) -> tuple[LoadedReport, ...]:
-    """Take the aggregates by target length again where a report has buckets of another width than asked for."""
-    width = bucket_width(evaluated, width)
+def rebucket(reports: Sequence[LoadedReport], width: int | None) -> tuple[LoadedReport, ...]:
+    """Compute the aggregates by target length again for reports with another width of buckets."""
+    width = bucket_width(reports, width)
     return tuple(
-        one if one.report.config.get("bucket") == width else replace(one, report=_rebucket(one, width))
-        for one in evaluated
+        loaded if loaded.report.config.get("bucket") == width else _rebucket(loaded, width) for loaded in reports
     )
 
 
-def _rebucket(one: LoadedReport, width: int) -> EvalReport:
-    by_target = buckets(one.rows.values("target"), width)
-    return replace(one.report, buckets=summarise_parts(by_target, *_ingredients(one.report, one.rows)))
+def _rebucket(loaded: LoadedReport, width: int) -> LoadedReport:
+    by_target = buckets(loaded.rows.values("target"), width)
+    scores = summarise_parts(by_target, *_columns_and_aggregates(loaded.report, loaded.rows))
+    return replace(loaded, report=replace(loaded.report, buckets=scores))
 
 
-def _ingredients(report: EvalReport, rows: Rows) -> tuple[dict[str, Array], list[Aggregate]]:
-    aggregates = [aggregate for metric in installed(report).values() for aggregate in metric.aggregates]
-    return {name: rows.numbers(name) for aggregate in aggregates for name in aggregate.of}, aggregates
+def _columns_and_aggregates(report: EvalReport, rows: Rows) -> tuple[dict[str, Array], list[Aggregate]]:
+    aggregates = [aggregate for metric in installed_metrics(report).values() for aggregate in metric.aggregates]
+    return {name: rows.numbers(name) for aggregate in aggregates for name in aggregate.columns}, aggregates
 
 
-def installed(report: EvalReport) -> dict[str, type[Metric]]:
-    """Return the metrics of a report by name, without those that are not installed here."""
+def installed_metrics(report: EvalReport) -> dict[str, type[Metric]]:
+    """Return the metrics of a report by name, without those that are not installed."""
     return {name: METRICS[name] for name in report.config.get("metrics", {}) if name in METRICS}
 
 
-def aggregate_named(evaluated: Sequence[LoadedReport], name: str) -> Aggregate:
-    """Return what is known of an aggregate that some report has.
+def find_aggregate(reports: Sequence[LoadedReport], name: str) -> Aggregate:
+    """Return the definition of an aggregate of the reports; one without a direction if its metric is not installed.
 
     Raises:
-        OptionError: If none has it.
+        OptionError: If no report has it.
     """
-    there = dict.fromkeys(known for one in evaluated for known in one.report.scores)
-    if name not in there:
-        raise OptionError(f"No report has a score {name!r}.{nearest(name, there)} There are: {', '.join(there)}.")
-    metrics = [metric for one in evaluated for metric in installed(one.report).values()]
-    found = (aggregate for metric in metrics for aggregate in metric.aggregates if aggregate.name == name)
-    return next(found, Aggregate(name, "", "neither", ()))
+    known = dict.fromkeys(score for loaded in reports for score in loaded.report.scores)
+    if name not in known:
+        raise OptionError(f"No report has a score {name!r}.{nearest(name, known)} There are: {', '.join(known)}.")
+    metrics = [metric for loaded in reports for metric in installed_metrics(loaded.report).values()]
+    matches = (aggregate for metric in metrics for aggregate in metric.aggregates if aggregate.name == name)
+    return next(matches, Aggregate(name, "", "neither", ()))

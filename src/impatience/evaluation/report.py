@@ -1,12 +1,12 @@
-"""An evaluation as files: what was asked, what was written, what it was worth.
+"""Files of an evaluation.
 
 config.json         what is evaluated and how, with the environment; written first
-predictions.jsonl   a line for each text, written a batch at a time; an evaluation that was killed goes on from there
-rows.parquet        the same texts, with every metric's columns beside them
+predictions.jsonl   a line for each text, written a batch at a time; an evaluation that was killed resumes from there
+rows.parquet        the same texts, with the columns of every metric
 report.json         configuration, environment, data checksum, and every aggregate with its bootstrap interval;
                     written last
 
-Nothing in them says when or how fast: the same evaluation gives the same bytes, however often it was stopped.
+The files hold no times and no durations: the same evaluation gives the same bytes, however often it was stopped.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from impatience.evaluation.aggregation import Score as Score
 from impatience.files import write_whole
 
 CONFIG, PREDICTIONS, ROWS, REPORT = "config.json", "predictions.jsonl", "rows.parquet", "report.json"
-_NAMED = 8  # reports that an error lists at most
+_MAX_NAMED = 8  # reports that an error lists
 
 Scores = Mapping[str, Score]
 
 
 @dataclass(frozen=True)
 class EvalReport:
-    """What an evaluation found.
+    """Result of an evaluation.
 
     Attributes:
         config: What was evaluated and how: "name", "model", "fingerprint" (of its weights), "dtype", "method",
             "options" (the method's), "conventions", "prompt", "generate", "data", "split", "sha256", "protocol",
             "strategy" (each {"name": …, **options}), "unit", "seed", "batch_size", "limit", "bucket" (width of the
             buckets), "metrics" (name → facts).
-        environment: Hardware, versions, commit, where the texts were written.
-        count: Texts.
-        scores: Aggregates over all texts, by name; NaN where there is nothing to make them from.
-        groups: The same for each of the protocol's groups, in the protocol's order.
-        buckets: The same by target length: "300-350" holds targets from 300 to 349.
-        folder: Where it lies; None if it was never saved.
+        environment: Hardware, versions and commit, where the texts were written.
+        count: Number of texts.
+        scores: Aggregates over all texts, by name; NaN if there is nothing to compute them from.
+        groups: Scores of each group of the protocol, in the protocol's order.
+        buckets: Scores by target length: "300-350" holds targets from 300 to 349.
+        folder: Folder of the report; None if it was never saved.
     """
 
     config: Mapping[str, Any]
@@ -64,36 +64,25 @@ class EvalReport:
         file = path / REPORT if path.is_dir() else path
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-            sections = {
-                name: {key: _scores(scores) for key, scores in content[name].items()} for name in ("groups", "buckets")
-            }
             report = cls(
                 content["config"],
                 content["environment"],
                 content["count"],
-                _scores(content["scores"]),
-                **sections,
-                folder=file.parent,
+                _read_scores(content["scores"]),
+                {name: _read_scores(scores) for name, scores in content["groups"].items()},
+                {name: _read_scores(scores) for name, scores in content["buckets"].items()},
+                file.parent,
             )
         except (FileNotFoundError, NotADirectoryError):
-            if (path / PREDICTIONS).is_file():
-                raise ReportError(
-                    f"The texts in {path} are not all written, or not scored. Go on with `impatience evaluate … "
-                    f"--resume`, or score them: impatience evaluate --score {path}"
-                ) from None
-            below = sorted(file.parent for depth in ("*", "*/*") for file in path.glob(f"{depth}/{REPORT}"))
-            if below:
-                there = ", ".join(map(str, below[:_NAMED])) + " …" * (len(below) > _NAMED)
-                raise ReportError(f"{path} holds no report itself. There are some below it: {there}.") from None
-            raise ReportError(f"{path} holds no report. Make one with `impatience evaluate`.") from None
+            raise _missing(path) from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ReportError(f"{file} is no report, or damaged ({error!r}). {rescore(file.parent)}") from error
+            raise ReportError(f"{file} is not a report, or damaged ({error!r}). {rescore(file.parent)}") from error
         if not report.count:
             raise ReportError(f"{file} is empty: it holds no text to compare.")
         return report
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values, without its folder; None stands for what is no number."""
+        """Return the report as plain values, without its folder; None stands for NaN and infinity."""
         plain: dict[str, Any] = finite(
             {
                 "config": dict(self.config),
@@ -108,17 +97,31 @@ class EvalReport:
 
     def save(self, folder: Path) -> None:
         """Write report.json."""
-        with writing(folder):
+        with catch_write_errors(folder):
             text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
             write_whole(folder / REPORT, text + "\n")
 
 
-def _scores(content: Mapping[str, Any]) -> dict[str, Score]:
-    return {name: Score(**{key: _number(value) for key, value in score.items()}) for name, score in content.items()}
+def _missing(path: Path) -> ReportError:
+    """Return the error for a folder without report.json."""
+    if (path / PREDICTIONS).is_file():
+        return ReportError(
+            f"The texts in {path} are not all written, or not scored. Continue with `impatience evaluate … --resume`, "
+            f"or score them: impatience evaluate --score {path}"
+        )
+    below = sorted(file.parent for depth in ("*", "*/*") for file in path.glob(f"{depth}/{REPORT}"))
+    if below:
+        names = ", ".join(map(str, below[:_MAX_NAMED])) + " …" * (len(below) > _MAX_NAMED)
+        return ReportError(f"{path} holds no report itself. There are some below it: {names}.")
+    return ReportError(f"{path} holds no report. Make one with `impatience evaluate`.")
 
 
-def _number(value: Any) -> Any:
-    return math.nan if value is None else value
+def _read_scores(content: Mapping[str, Any]) -> dict[str, Score]:
+    scores = {}
+    for name, score in content.items():
+        numbers: dict[str, Any] = {key: math.nan if value is None else value for key, value in score.items()}
+        scores[name] = Score(**numbers)
+    return scores
 
 
 def _plain(scores: Scores) -> dict[str, dict[str, float]]:
@@ -135,21 +138,21 @@ def finite(value: Any) -> Any:
 
 
 def rescore(folder: Path) -> str:
-    """Say how to score texts again."""
+    """Return the advice to score texts again."""
     return f"Score the texts again: impatience evaluate --score {folder}"
 
 
-RESUME = "What was written before stays; free some space or mend the folder, and go on with --resume."
+RESUME = "Everything written before is safe: free some space or repair the folder, and continue with --resume."
 
 
 @contextmanager
-def writing(place: Path, advice: str = RESUME) -> Iterator[None]:
-    """Turn a full disk or a place that cannot be written to into an error that says how to go on.
+def catch_write_errors(path: Path, advice: str = RESUME) -> Iterator[None]:
+    """Turn errors of the file system into one that says how to continue.
 
     Raises:
-        ReportError: Instead of the system's own.
+        ReportError: If the path cannot be written.
     """
     try:
         yield
     except OSError as error:
-        raise ReportError(f"{place} cannot be written: {error.strerror or error}. {advice}") from error
+        raise ReportError(f"{path} cannot be written: {error.strerror or error}. {advice}") from error

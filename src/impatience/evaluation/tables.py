@@ -1,4 +1,4 @@
-"""Tables: one model of a table, and renderers to Markdown, HTML, LaTeX and the terminal."""
+"""A table, rendered as Markdown, HTML, LaTeX or for the terminal."""
 
 from __future__ import annotations
 
@@ -14,19 +14,13 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 MISSING = "—"
-_AROUND = 3
-"""Characters around each column of a table in the terminal; one more closes the line."""
+_PADDING = 3
+"""Characters between columns in the terminal; one more ends the line."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell.
-
-    Attributes:
-        text: What it says.
-        interval: What stands smaller beside it: "[low, high]".
-        best: Whether it is the best of its kind.
-    """
+    """One cell: a text, in bold if it is the best of its kind, and in smaller print an interval "[low, high]"."""
 
     text: str
     interval: str = ""
@@ -38,13 +32,13 @@ class Table:
     """One table.
 
     Attributes:
-        name: Short and unique; of letters, digits and hyphens.
-        title: What it shows.
-        headings: Of the columns.
-        rows: The cells.
-        note: How to read it.
-        leads: So many cells of each row say what it is about.
-        texts: So many cells of each row are words, the leads among them; the others are numbers.
+        name: Short and unique name of letters, digits and hyphens.
+        title: Title above the table.
+        headings: Headings of the columns.
+        rows: Cells of each row.
+        note: Explanation below the table.
+        row_headings: Number of cells at the start of each row that are its headings.
+        text_columns: Number of columns at the start that are text, row headings included; the others are numbers.
     """
 
     name: str
@@ -52,42 +46,41 @@ class Table:
     headings: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
-    leads: int = 1
-    texts: int = 1
+    row_headings: int = 1
+    text_columns: int = 1
 
 
-def named(value: object) -> str:
-    """Write a value of a configuration; what has a name and options as ``name (option=value)``."""
+def format_setting(value: object) -> str:
+    """Format a value of a configuration; a name with options as ``name (option=value)``."""
     if isinstance(value, Mapping):
-        options = ", ".join(f"{key}={named(item)}" for key, item in value.items() if key != "name")
+        options = ", ".join(f"{key}={format_setting(item)}" for key, item in value.items() if key != "name")
         return f"{value.get('name', '')} ({options})".strip() if options else str(value.get("name", MISSING))
     if isinstance(value, list | tuple):
-        return " ".join(map(named, value))
+        return " ".join(map(format_setting, value))
     return MISSING if value is None else str(value)
 
 
-def number(value: float, percent: bool = False, *, signed: bool = False, places: int | None = None) -> str:
-    """Write a number for people: shares as 12.3, large ones with fewer places unless told, none as a dash."""
+def format_number(value: float, percent: bool = False, *, signed: bool = False, digits: int | None = None) -> str:
+    """Format a number: by default with 1 digit after the point for shares and large numbers, else 2; NaN as a dash."""
     if math.isnan(value):
         return MISSING
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     value = 100 * value if percent else value
-    if places is None:
-        places = 1 if percent or abs(value) >= 100 else 2
-    text = f"{value:{'+' if signed else ''},.{places}f}"
-    return text.replace("-", "−")
+    if digits is None:
+        digits = 1 if percent or abs(value) >= 100 else 2
+    return f"{value:{'+' if signed else ''},.{digits}f}".replace("-", "−")
 
 
-def interval(low: float, high: float, percent: bool = False, *, signed: bool = False) -> str:
-    """Write an interval as [low, high]; nothing if an end is unknown."""
+def format_interval(low: float, high: float, percent: bool = False, *, signed: bool = False) -> str:
+    """Format an interval as [low, high]; empty if an end is unknown."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return ""
-    return f"[{number(low, percent, signed=signed)}, {number(high, percent, signed=signed)}]"
+    return f"[{format_number(low, percent, signed=signed)}, {format_number(high, percent, signed=signed)}]"
 
 
-def probability(value: float) -> str:
-    """Write a probability."""
+def format_probability(value: float) -> str:
+    """Format a probability."""
     if not math.isfinite(value):
         return MISSING
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
@@ -97,7 +90,7 @@ def to_markdown(table: Table) -> str:
     """Render as a section of Markdown."""
     lines = [f"## {_markdown(table.title)}", ""]
     lines.append(_line(map(_markdown, table.headings)))
-    lines.append(_line("---" if place < table.texts else "---:" for place in range(len(table.headings))))
+    lines.append(_line("---" if column < table.text_columns else "---:" for column in range(len(table.headings))))
     for row in table.rows:
         cells = []
         for cell in row:
@@ -120,16 +113,18 @@ def _markdown(text: str) -> str:
 def to_html(table: Table) -> str:
     """Render as an HTML fragment: a table with a caption, every heading with its scope."""
     parts = [f'<table id="{html.escape(table.name)}">', f"<caption>{html.escape(table.title)}</caption>"]
-    kinds = ["" if place < table.texts else ' class="number"' for place in range(len(table.headings))]
+    classes = ["" if column < table.text_columns else ' class="number"' for column in range(len(table.headings))]
     heads = "".join(
-        f'<th scope="col"{kind}>{html.escape(heading)}</th>'
-        for kind, heading in zip(kinds, table.headings, strict=True)
+        f'<th scope="col"{css}>{html.escape(heading)}</th>'
+        for css, heading in zip(classes, table.headings, strict=True)
     )
     parts += [f"<thead><tr>{heads}</tr></thead>", "<tbody>"]
     for row in table.rows:
         cells = [
-            f'<th scope="row">{_html_cell(cell)}</th>' if place < table.leads else f"<td{kind}>{_html_cell(cell)}</td>"
-            for place, (kind, cell) in enumerate(zip(kinds, row, strict=True))
+            f'<th scope="row">{_html_cell(cell)}</th>'
+            if column < table.row_headings
+            else f"<td{css}>{_html_cell(cell)}</td>"
+            for column, (css, cell) in enumerate(zip(classes, row, strict=True))
         ]
         parts.append(f"<tr>{''.join(cells)}</tr>")
     parts.append("</tbody></table>")
@@ -145,10 +140,10 @@ def _html_cell(cell: Cell) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """Render as a LaTeX table for booktabs and graphicx; one that is too wide is made as wide as the line."""
+    """Render as a LaTeX table for booktabs and graphicx; a table that is too wide is scaled to the line."""
     lines = [r"\begin{table}[ht]", r"\centering", r"\small"]
     lines.append(r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%")
-    columns = "l" * table.texts + "r" * (len(table.headings) - table.texts)
+    columns = "l" * table.text_columns + "r" * (len(table.headings) - table.text_columns)
     lines += [rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}", r"\toprule"]
     lines += [_latex_row(map(_latex, table.headings)), r"\midrule"]
     for row in table.rows:
@@ -196,12 +191,10 @@ def _latex(text: str) -> str:
     return "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split()))
 
 
-def to_rich(shown: Sequence[Table], width: int) -> Group:
-    """Render for a terminal.
+def to_rich(tables: Sequence[Table], width: int) -> Group:
+    """Render for a terminal of a width in characters.
 
-    Args:
-        shown: The tables. One that is too wide goes on below, so that no name and no number is broken.
-        width: Of the terminal, in characters.
+    A table that is too wide continues below with the remaining columns, so no name and no number is broken.
     """
     from rich import box
     from rich.console import Group
@@ -210,22 +203,22 @@ def to_rich(shown: Sequence[Table], width: int) -> Group:
     from rich.text import Text
 
     parts: list[RichTable | Padding] = []
-    for table in shown:
+    for table in tables:
         title: Text | None = Text(table.title, style="bold")
-        least = _least(table, width)
-        for places in _parts(table, least, width):
+        widths = _column_widths(table, width)
+        for columns in _split_columns(table, widths, width):
             rich = RichTable(title=title, box=box.SIMPLE_HEAD, title_justify="left")
-            for place in places:
-                prose = table.leads <= place < table.texts
+            for column in columns:
+                prose = table.row_headings <= column < table.text_columns
                 rich.add_column(
-                    Text(table.headings[place]),
-                    justify="left" if place < table.texts else "right",
+                    Text(table.headings[column]),
+                    justify="left" if column < table.text_columns else "right",
                     overflow="fold",
-                    width=None if prose else least[place],
-                    min_width=least[place] if prose else None,
+                    width=None if prose else widths[column],
+                    min_width=widths[column] if prose else None,
                 )
             for row in table.rows:
-                rich.add_row(*(_rich_cell(row[place]) for place in places))
+                rich.add_row(*(_rich_cell(row[column]) for column in columns))
             parts.append(rich)
             title = None
         if table.note:
@@ -233,43 +226,45 @@ def to_rich(shown: Sequence[Table], width: int) -> Group:
     return Group(*parts)
 
 
-def _least(table: Table, width: int) -> list[int]:
-    """Return the characters that each column needs: of prose the longest word, of others the longest line.
+def _column_widths(table: Table, width: int) -> list[int]:
+    """Return the least width of each column: the longest word of prose, the longest line of others.
 
-    Leads that would leave no room for another column get less, and are folded, the widest one first.
+    Row headings that would leave no room for another column are narrowed and folded, the widest one first.
     """
     from rich.cells import cell_len
 
-    half, leads = max(8, (width - 1) // 2), table.leads
-    found = []
-    for place, heading in enumerate(table.headings):
-        texts = [heading, *(text for row in table.rows for text in (row[place].text, row[place].interval))]
-        prose = leads <= place < table.texts
+    half, heads = max(8, (width - 1) // 2), table.row_headings
+    widths = []
+    for column, heading in enumerate(table.headings):
+        texts = [heading, *(text for row in table.rows for text in (row[column].text, row[column].interval))]
+        prose = heads <= column < table.text_columns
         pieces = [piece for text in texts for piece in (text.split() if prose else text.splitlines())]
-        found.append(min(half - _AROUND, max(map(cell_len, pieces), default=1)))
-    # Prose shares what is left evenly, so each column of it must be able to live with the same.
-    found[leads : table.texts] = [max(found[leads : table.texts], default=0)] * (table.texts - leads)
-    for place in sorted(range(leads), key=lambda place: -found[place]):
-        over = sum(found[:leads]) + max(found[leads:], default=0) + (leads + 1) * _AROUND - (width - 1)
-        if over > 0:
-            found[place] = max(half // leads - _AROUND, found[place] - over)
-    return found
+        widths.append(min(half - _PADDING, max(map(cell_len, pieces), default=1)))
+    # Rich gives all prose columns the same width, so each needs that of the widest.
+    widths[heads : table.text_columns] = [max(widths[heads : table.text_columns], default=0)] * (
+        table.text_columns - heads
+    )
+    for column in sorted(range(heads), key=lambda column: -widths[column]):
+        excess = sum(widths[:heads]) + max(widths[heads:], default=0) + (heads + 1) * _PADDING - (width - 1)
+        if excess > 0:
+            widths[column] = max(half // heads - _PADDING, widths[column] - excess)
+    return widths
 
 
-def _parts(table: Table, least: Sequence[int], width: int) -> list[list[int]]:
-    """Deal the columns out to as many tables as are needed, each with the leads, prose last."""
-    leads = list(range(table.leads))
-    room = width - 1 - sum(least[place] + _AROUND for place in leads)
+def _split_columns(table: Table, widths: Sequence[int], width: int) -> list[list[int]]:
+    """Distribute the columns over as many tables as needed, each with the row headings, prose last."""
+    heads = list(range(table.row_headings))
+    room = width - 1 - sum(widths[column] + _PADDING for column in heads)
     parts: list[list[int]] = [[]]
     left = room
-    for place in sorted(range(table.leads, len(table.headings)), key=lambda place: place < table.texts):
-        needed = least[place] + _AROUND
+    for column in sorted(range(len(heads), len(table.headings)), key=lambda column: column < table.text_columns):
+        needed = widths[column] + _PADDING
         if parts[-1] and needed > left:
             parts.append([])
             left = room
-        parts[-1].append(place)
+        parts[-1].append(column)
         left -= needed
-    return [leads + sorted(part) for part in parts]
+    return [heads + sorted(part) for part in parts]
 
 
 def _rich_cell(cell: Cell) -> Text:

@@ -1,4 +1,4 @@
-"""What is measured on written texts, one file each; the file name is the metric's name."""
+"""Metrics of written texts: one module each, whose name is the name of the metric."""
 
 from impatience.metrics.base import METRICS, Aggregate, Column, Metric, Prediction
 

@@ -1,6 +1,6 @@
-"""What a metric is: numbers for each text, and what they come to over many.
+"""Metrics: numbers for each text, and their aggregates over many texts.
 
-A metric is a frozen dataclass whose fields are its options. ``score`` gives its *columns*: one number for each text.
+A metric is a frozen dataclass whose fields are its options. ``score`` returns its *columns*: one number for each text.
 Its *aggregates* are functions of the columns' means, so that bootstrap intervals of all of them cost one matrix
 product: a mean is the identity, a standard deviation comes from the means of x and x², corpus BLEU from summed counts.
 """
@@ -8,41 +8,42 @@ product: a mean is the identity, a standard deviation comes from the means of x 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from impatience.control.report import Landed
+from impatience.errors import ImpatienceError, ModelFilesError
 from impatience.lengths import Unit
 from impatience.registry import Registry, require
 
 Better = Literal["higher", "lower", "zero", "neither"]
-"""Which way is better; "zero" means the nearer to 0 the better."""
+"""The better direction; "zero" means the nearer to 0 the better."""
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A text that was asked for, and what came.
+    """A request and the text written for it.
 
     Attributes:
-        key: Names the request; no two of a report share it, and two reports of the same requests share all.
-        id: Of the example.
-        group: Which of a protocol's groups it belongs to, e.g. the rung of a ladder or the length of a sweep; "" if
-            the protocol has none.
-        source: What was read.
-        references: What people wrote; empty if there is nothing of that length to compare with.
-        unit: What is counted.
-        target: How long the text was to be.
-        text: What was written.
-        length: How long it is, in that unit.
-        tokens: How long it is in the model's tokens.
-        ended: Whether it was ended rather than cut by the budget of steps.
+        key: Identifies the request; unique in a report, and the same in all reports of the same requests.
+        id: Identifies the example.
+        group: Group of the protocol, e.g. the rung of a ladder or the length of a sweep; "" if there are no groups.
+        source: Source text.
+        references: Texts that people wrote; empty if there is none of that length.
+        unit: Unit of ``target`` and ``length``.
+        target: Length asked for.
+        text: Text written.
+        length: Its length.
+        tokens: Its length in the model's tokens.
+        ended: Whether it ended, rather than being cut at the maximum number of steps.
         landed: "natural", "forced" or "missed"; see ``LengthReport``.
-        eos_probability: What the model itself gave EOS where the text stops; None if a strategy cannot know.
-        tokens_spent: Tokens that were generated to get it, thrown away ones included.
+        eos_probability: Probability that the model gave EOS where the text stops; None if a strategy cannot know it.
+        tokens_spent: Number of tokens generated for it, discarded ones included.
     """
 
     key: str
@@ -63,13 +64,9 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Column:
-    """One number for each text; NaN where there is none.
+    """One number for each text, NaN if it is missing; shown in per cent if ``percent`` is set.
 
-    Attributes:
-        name: Unique among all metrics.
-        summary: What it is, in a line.
-        better: Which way is better.
-        percent: Whether to show it as a share of 100.
+    The name is unique among all metrics, and the summary is one line.
     """
 
     name: str
@@ -78,34 +75,30 @@ class Column:
     percent: bool = False
 
 
-def _same(mean: Array) -> Array:
+def _identity(mean: Array) -> Array:
     return mean
 
 
-def deviation(mean: Array, mean_square: Array) -> Array:
+def standard_deviation(mean: Array, mean_square: Array) -> Array:
     """Return the (population) standard deviation, from the means of x and x²."""
     return np.sqrt(np.maximum(mean_square - mean**2, 0))
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One number for many texts.
+    """One number for many texts; see ``Column`` for the fields that both have.
 
     Attributes:
-        name: Unique among all metrics.
-        summary: What it is, in a line.
-        better: Which way is better.
-        of: The columns it is made from.
-        formula: Makes it from the means of those columns, arrays of any shape, element by element.
-        percent: Whether to show it as a share of 100.
-        sums: Whether the formula takes sums instead of means: corpus BLEU smooths by counts.
+        columns: Names of the columns it is computed from.
+        formula: Function of the means of those columns, arrays of any shape, element by element.
+        sums: Whether the formula takes sums instead of means: corpus BLEU smooths counts.
     """
 
     name: str
     summary: str
     better: Better
-    of: tuple[str, ...]
-    formula: Callable[..., Array] = _same
+    columns: tuple[str, ...]
+    formula: Callable[..., Array] = _identity
     percent: bool = False
     sums: bool = False
 
@@ -115,10 +108,10 @@ class Metric(ABC):
     """One metric; a subclass's fields are its options.
 
     Attributes:
-        summary: What it measures, in a line.
-        columns: What ``score`` gives.
-        aggregates: What tables show; the first is the primary one.
-        needs: Packages that it imports and that not everybody has, as they are imported.
+        summary: One line about it.
+        columns: Columns that ``score`` returns.
+        aggregates: Aggregates that tables show; the first is the primary one.
+        needs: Optional packages that it imports, by import name.
     """
 
     summary: ClassVar[str]
@@ -127,7 +120,7 @@ class Metric(ABC):
     needs: ClassVar[tuple[str, ...]] = ()
 
     def check(self) -> None:
-        """Refuse what could not be scored, before hours of writing rather than after.
+        """Check that the metric can be used; called before any text is written.
 
         Raises:
             OptionError: If a package is missing.
@@ -137,11 +130,27 @@ class Metric(ABC):
 
     @abstractmethod
     def score(self, predictions: Sequence[Prediction]) -> dict[str, list[float]]:
-        """Return, for each column, one number for each prediction."""
+        """Return each column: one number for each prediction."""
 
     def facts(self) -> dict[str, Any]:
-        """Return what a reader of the report must know: options, library versions, the encoder that was used."""
+        """Return what the report records: options, library versions, the model that was used."""
         return {}
+
+
+@contextmanager
+def loading(model: str, advice: str) -> Iterator[None]:
+    """Turn the errors of transformers about a model into one that says what to do.
+
+    Raises:
+        ModelFilesError: If the model cannot be loaded.
+    """
+    try:
+        yield
+    except ImpatienceError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ModelFilesError(f"{model} could not be loaded ({reason}). {advice}") from error
 
 
 METRICS: Registry[type[Metric]] = Registry("impatience.metrics", "METRIC", "metric")

@@ -1,27 +1,26 @@
-"""BERTScore: each token of a text beside its most similar one in a reference, by the cosine of their encodings.
+"""BERTScore: the cosine of each token of a text with the most similar token of a reference.
 
-    precision = mean over the text's tokens of max cosine with the reference's        recall: the other way round
+    precision = mean over the text's tokens of max cosine with the reference's        recall: vice versa
 
-As the library *bert-score* computes it, neither weighted by IDF nor rescaled. By default the encoder is
-bert-base-uncased and the layer its 12th, as in the paper (the library's own choice for that encoder is the 9th). With
-several references each number is that of the reference for which it is best; an empty text scores 0. The library's
-``score`` fails under transformers 5 on an empty text, reads any path with "t5" in it as a T5, and fails where a
-tokenizer does not say how much it takes: so texts without a word are left out here, the encoder is loaded here, and
-only the scores are the library's.
+As the library *bert-score* computes it, neither weighted by IDF nor rescaled. The default encoder is bert-base-uncased
+and its 12th layer, as in the paper (the library's default for that encoder is the 9th). With several references each
+number is the best over the references; an empty text scores 0. The library's ``score`` fails under transformers 5 on an
+empty text, reads any path with "t5" in it as a T5, and fails if a tokenizer has no maximum length. So this module
+leaves out empty texts and loads the encoder; the library computes the scores.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 from impatience.config import option
 from impatience.errors import ModelFilesError, OptionError
-from impatience.metrics.base import Aggregate, Column, Metric, Prediction
+from impatience.metrics.base import Aggregate, Column, Metric, Prediction, loading
 
 DEFAULT, DEFAULT_LAYERS = "bert-base-uncased", 12
 _KINDS = {  # in the library's order
@@ -44,14 +43,14 @@ class BertScore(Metric):
         Aggregate(kind, f"mean {text}", "higher", (kind,), percent=True) for kind, text in reversed(_KINDS.items())
     )
 
-    model: str = option(DEFAULT, "the encoder: a folder, or a name on the hub")
+    model: str = option(DEFAULT, "encoder: a folder, or a name on the hub")
     layers: int | None = option(
-        None, f"the layer whose output is compared; None is {DEFAULT_LAYERS} for {DEFAULT}, others have no default"
+        None, f"layer whose output is compared; None is {DEFAULT_LAYERS} for {DEFAULT}, others have no default"
     )
-    batch_size: int = option(64, "pairs of texts that are compared at once")
+    batch_size: int = option(64, "pairs of texts that are compared at the same time")
 
     def __post_init__(self) -> None:
-        """Refuse an encoder without a layer, and numbers below 1."""
+        """Check that the encoder has a layer, and that numbers are at least 1."""
         if self.layers is None and self.model != DEFAULT:
             raise OptionError(
                 f"bertscore: model={self.model!r} needs layers, the number of the layer whose output is compared; "
@@ -62,7 +61,7 @@ class BertScore(Metric):
                 raise OptionError(f"bertscore: {name}={value}: give a whole number of at least 1.")
 
     def check(self) -> None:
-        """Refuse an encoder that is not there or has no such layer; it is not loaded yet.
+        """Check that the encoder exists and has the layer, without loading it.
 
         Raises:
             ModelFilesError: If there is no such encoder.
@@ -85,24 +84,24 @@ class BertScore(Metric):
             OptionError: If it has no such layer.
         """
         pairs = [
-            (place, reference, prediction.text)
-            for place, prediction in enumerate(predictions)
+            (index, reference, prediction.text)
+            for index, prediction in enumerate(predictions)
             for reference in prediction.references
             if reference.strip() and prediction.text.strip()
         ]
         best: dict[int, list[float]] = {}
         for start in range(0, len(pairs), self.batch_size):
-            places, references, texts = zip(*pairs[start : start + self.batch_size], strict=True)
-            for place, found in zip(places, self._compare(list(references), list(texts)), strict=True):
-                best[place] = [max(pair) for pair in zip(best.get(place, found), found, strict=True)]
+            indices, references, texts = zip(*pairs[start : start + self.batch_size], strict=True)
+            for index, scores in zip(indices, self._compare(list(references), list(texts)), strict=True):
+                best[index] = [max(pair) for pair in zip(best.get(index, scores), scores, strict=True)]
         rows = [
-            best.get(place, [0.0 if prediction.references else float("nan")] * 3)
-            for place, prediction in enumerate(predictions)
+            best.get(index, [0.0 if prediction.references else float("nan")] * 3)
+            for index, prediction in enumerate(predictions)
         ]
         return {kind: [row[number] for row in rows] for number, kind in enumerate(_KINDS)}
 
     def facts(self) -> dict[str, Any]:
-        """Say which encoder and layer."""
+        """Return the library, the encoder and the layer."""
         from importlib.metadata import version
 
         return {
@@ -135,13 +134,13 @@ class BertScore(Metric):
         with self._loading():
             config = self._config()
             tokenizer = AutoTokenizer.from_pretrained(self.model)
-            model, found = AutoModel.from_pretrained(
+            model, info = AutoModel.from_pretrained(
                 self.model, config=config, dtype=torch.float32, output_loading_info=True
             )
-        if missing := [name for name in found["missing_keys"] if not name.startswith("pooler.")]:
+        if missing := [name for name in info["missing_keys"] if not name.startswith("pooler.")]:
             raise ModelFilesError(f"bertscore: {self.model} lacks weights of its encoder, e.g. {sorted(missing)[0]}.")
-        room = config.to_dict().get("max_position_embeddings", tokenizer.model_max_length)
-        tokenizer.model_max_length = min(tokenizer.model_max_length, room)
+        limit = config.to_dict().get("max_position_embeddings", tokenizer.model_max_length)
+        tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
         return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 
     def _config(self) -> Any:
@@ -157,19 +156,11 @@ class BertScore(Metric):
         config.num_hidden_layers = self.layer
         return config
 
-    @contextmanager
-    def _loading(self) -> Iterator[None]:
-        """Say what to do where the library finds no encoder."""
-        try:
-            yield
-        except OptionError:
-            raise
-        except (OSError, ValueError) as error:
-            reason = str(error).partition("\n")[0]
-            raise ModelFilesError(
-                f"bertscore: the encoder {self.model!r} could not be loaded ({reason}). Without the hub, "
-                f"give a folder that holds one with its tokenizer as model, and its layer as layers."
-            ) from error
+    def _loading(self) -> AbstractContextManager[None]:
+        return loading(
+            f"bertscore: the encoder {self.model!r}",
+            "Without the hub, give a folder that holds one with its tokenizer as model, and its layer as layers.",
+        )
 
 
 METRIC = BertScore

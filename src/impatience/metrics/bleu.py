@@ -1,14 +1,14 @@
-"""BLEU: n-grams of texts that a reference has too, over all texts together.
+"""BLEU: n-grams that texts share with a reference, over all texts together.
 
-Corpus BLEU from 0 to 100, as *sacrebleu* gives it by default: tokenizer 13a, case kept, n-grams up to 4, and "exp"
-smoothing, which halves the share given to each order that has no match at all. With several references an n-gram
-counts as often as in the reference that has it most, and the length compared with is the nearest. For matches m_n,
-n-grams c_n (c_1 is the length written) and r, the length of the references:
+Corpus BLEU from 0 to 100, as *sacrebleu* computes it by default: tokenizer 13a, case kept, n-grams up to 4, and "exp"
+smoothing, which halves the share given to each order without a match. With several references an n-gram counts as often
+as in the reference that has it most, and the reference length is the nearest one. For matches m_n, n-grams c_n (c_1 is
+the length written) and r, the length of the references:
 
     BLEU = 100 · min(1, exp(1 - r / c_1)) · (p_1 p_2 p_3 p_4)^(1/4)        p_n = m_n / c_n, or 1 / (2^k c_n) for the
                                                                           k-th order with m_n = 0
 
-It is no mean over texts: the columns are the counts it is made from.
+It is not a mean over texts: the columns are the counts.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _REFERENCE = "bleu_reference_length"
 
 
 def corpus_bleu(*sums: Array) -> Array:
-    """Make BLEU from the sums of its counts: m_1 … m_4, c_1 … c_4, r."""
+    """Compute BLEU from the sums of its counts: m_1 … m_4, c_1 … c_4, r."""
     matches, ngrams, reference = np.stack(sums[:4]), np.stack(sums[4:8]), sums[8]
-    none = matches == 0
-    smoothed = np.where(none, 0.5 ** np.cumsum(none, axis=0), matches)
+    unmatched = matches == 0
+    smoothed = np.where(unmatched, 0.5 ** np.cumsum(unmatched, axis=0), matches)
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(100 * smoothed / ngrams)
         brevity = np.exp(np.minimum(1 - reference / ngrams[0], 0))
         score = brevity * np.exp(logs.mean(axis=0))
-    # Without n-grams of some order, or any match at all, it is 0.
-    return np.where((ngrams == 0).any(axis=0) | none.all(axis=0), 0.0, score)
+    # It is 0 if an order has no n-grams, or nothing matches.
+    return np.where((ngrams == 0).any(axis=0) | unmatched.all(axis=0), 0.0, score)
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class Bleu(Metric):
 
         rows = [self._counts(prediction) for prediction in predictions]
         for tokenizer in (Tokenizer13a, TokenizerRegexp):
-            tokenizer.__call__.cache_clear()  # they would remember every text, and none comes again
+            tokenizer.__call__.cache_clear()  # they would keep every text in memory
         names = (*_MATCHES, *_NGRAMS, _REFERENCE)
-        return {name: [row[place] for row in rows] for place, name in enumerate(names)}
+        return {name: [row[index] for row in rows] for index, name in enumerate(names)}
 
     def facts(self) -> dict[str, Any]:
-        """Say which library, and how."""
+        """Return the library and its settings."""
         from importlib.metadata import version
 
         return {"sacrebleu": version("sacrebleu"), "tokenize": "13a", "smooth": "exp", "case": "mixed"}
@@ -77,13 +77,13 @@ class Bleu(Metric):
     def _library(self) -> Any:
         from sacrebleu.metrics.bleu import BLEU
 
-        return BLEU(effective_order=True)  # for a sentence's own score, which is not used; the counts are the same
+        return BLEU(effective_order=True)  # avoids a warning about sentence scores; the counts are the same
 
     def _counts(self, prediction: Prediction) -> list[float]:
         if not prediction.references:
             return [float("nan")] * 9
-        found = self._library.sentence_score(prediction.text, prediction.references)
-        return [float(count) for count in (*found.counts, *found.totals, found.ref_len)]
+        score = self._library.sentence_score(prediction.text, prediction.references)
+        return [float(count) for count in (*score.counts, *score.totals, score.ref_len)]
 
 
 METRIC = Bleu

@@ -1,28 +1,28 @@
-"""Whether the last sentence is over, or only looks so: a full stop is written easily, anywhere.
+"""Completeness of the last sentence, as a language model sees it: a full stop is easily written anywhere.
 
-A plain language model reads a text up to its last word and says how likely a sentence ends there:
+A plain language model reads a text up to its last word and predicts whether a sentence ends there:
 
-    closing = sum of what it gives the tokens that end a sentence: . !” ). and the like        closed = closing ≥ bound
+    closing = summed probability of the tokens that end a sentence: . !” ). and the like        closed = closing ≥ bound
 
-and a text that does not end as a sentence at all is not closed. At the bound of 3 % nearly all sentences of people are
-closed, and hardly any cut inside one (study/closing_bound.py). It is blind where a stop can mean something else, as
-after a number, and where a vocabulary spells stops in bytes, as SmolLM2's does in scripts other than Latin. And it is
-one model's view: whoever trains a model to please it should let another judge as well.
+A text that does not end as a sentence is never closed. At the bound of 3 % nearly all sentences of people are closed,
+and hardly any that were cut (study/closing_bound.py). The metric fails where a stop can mean something else, as after a
+number, and where a vocabulary spells stops in bytes, as SmolLM2's does in scripts other than Latin. It is the view of
+one model: evaluate a model that was trained to please it with another one as well.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 from impatience.config import option
-from impatience.errors import ImpatienceError, ModelFilesError, OptionError
+from impatience.errors import OptionError
 from impatience.lengths import CLOSERS, STOPS, ends_sentence
-from impatience.metrics.base import Aggregate, Column, Metric, Prediction
+from impatience.metrics.base import Aggregate, Column, Metric, Prediction, loading
 from impatience.sources import resolve
 
 _MARKS = re.escape(CLOSERS)
@@ -32,11 +32,11 @@ _END = re.compile(rf"[{_MARKS}]*[{STOPS}][{STOPS}{_MARKS}\s]*")
 
 @dataclass(frozen=True)
 class Closing(Metric):
-    """How likely a language model finds it that a sentence ends where the text does."""
+    """Probability, by a language model, that a sentence ends where the text does."""
 
     summary: ClassVar[str] = "whether the last sentence is over where it stops, by a language model"
     columns: ClassVar[tuple[Column, ...]] = (
-        Column("closing", "how likely a sentence ends there; 0 without a word", "higher"),
+        Column("closing", "probability that a sentence ends there; 0 without a word", "higher"),
         Column("closed", "1 if that is likely enough and the text ends as a sentence", "higher", percent=True),
     )
     aggregates: ClassVar[tuple[Aggregate, ...]] = (
@@ -44,13 +44,13 @@ class Closing(Metric):
         Aggregate("closing", "mean likelihood of a sentence's end where texts stop", "higher", ("closing",)),
     )
 
-    model: str = option("smollm2-135m-instruct", "a decoder-only language model: a name or a folder")
-    bound: float = option(0.03, "the least likelihood of an end; from 0 to 1")
-    context: int = option(160, "tokens of the text that are read, the last ones")
-    batch_size: int = option(16, "texts that are read at once")
+    model: str = option("smollm2-135m-instruct", "decoder-only language model: a name or a folder")
+    bound: float = option(0.03, "least probability of an end; from 0 to 1")
+    context: int = option(160, "number of tokens at the end of the text that are read")
+    batch_size: int = option(16, "texts that are read at the same time")
 
     def __post_init__(self) -> None:
-        """Refuse a bound that is no share, and numbers below 1."""
+        """Check that the bound is a share, and that numbers are at least 1."""
         if not 0 <= self.bound <= 1:
             raise OptionError(f"closing: bound={self.bound}: give a share from 0 to 1.")
         for name, value in (("context", self.context), ("batch_size", self.batch_size)):
@@ -58,7 +58,7 @@ class Closing(Metric):
                 raise OptionError(f"closing: {name}={value}: give a whole number of at least 1.")
 
     def check(self) -> None:
-        """Refuse a model that is not there or reads no text by itself; its weights are not loaded yet.
+        """Check that the model exists and is decoder-only, without loading its weights.
 
         Raises:
             ModelFilesError: If there is no such model.
@@ -69,52 +69,52 @@ class Closing(Metric):
             self._config()
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, list[float]]:
-        """Read each text up to its last word."""
+        """Score the end of each text."""
         texts = [prediction.text for prediction in predictions]
-        likely = self.likely(texts)
-        whole = [value >= self.bound and ends_sentence(text) for value, text in zip(likely, texts, strict=True)]
-        return {"closing": likely, "closed": [float(one) for one in whole]}
+        closing = self.end_probabilities(texts)
+        closed = [value >= self.bound and ends_sentence(text) for value, text in zip(closing, texts, strict=True)]
+        return {"closing": closing, "closed": list(map(float, closed))}
 
-    def likely(self, texts: Sequence[str]) -> list[float]:
-        """Return how likely a sentence ends where each text does, whether or not there is a stop."""
-        found = [0.0] * len(texts)
-        ids = {place: self._read(body) for place, text in enumerate(texts) if (body := _TAIL.sub("", text))}
-        order = sorted((place for place, row in ids.items() if row), key=lambda place: len(ids[place]))
-        for begin in range(0, len(order), self.batch_size):
-            part = order[begin : begin + self.batch_size]
-            for place, value in zip(part, self._ends([ids[place] for place in part]), strict=True):
-                found[place] = value
-        return found
+    def end_probabilities(self, texts: Sequence[str]) -> list[float]:
+        """Return the probability that a sentence ends where each text does, whether or not there is a stop."""
+        probabilities = [0.0] * len(texts)
+        ids = {index: self._encode(body) for index, text in enumerate(texts) if (body := _TAIL.sub("", text))}
+        by_length = sorted((index for index, row in ids.items() if row), key=lambda index: len(ids[index]))
+        for start in range(0, len(by_length), self.batch_size):
+            batch = by_length[start : start + self.batch_size]
+            for index, value in zip(batch, self._predict([ids[index] for index in batch]), strict=True):
+                probabilities[index] = value
+        return probabilities
 
     def facts(self) -> dict[str, Any]:
-        """Say which model, and from where on a text is closed."""
+        """Return the model and its settings."""
         return {"model": self.model, "bound": self.bound, "context": self.context}
 
-    def _read(self, body: str) -> list[int]:
-        """Return the last ids of a text, behind what the tokenizer begins every text with."""
-        model, tokenizer, _ = self._judge
-        first = [number for number in tokenizer("").input_ids if number == tokenizer.bos_token_id]
-        room = (getattr(model.config, "max_position_embeddings", None) or self.context) - len(first)
-        ids = tokenizer(body, add_special_tokens=False).input_ids[-min(self.context, room) :]
-        return first + ids if ids else []
+    def _encode(self, body: str) -> list[int]:
+        """Return the last ids of a text, after BOS if the tokenizer adds it."""
+        model, tokenizer, _ = self._loaded
+        bos = [token for token in tokenizer("").input_ids if token == tokenizer.bos_token_id]
+        limit = (getattr(model.config, "max_position_embeddings", None) or self.context) - len(bos)
+        ids = tokenizer(body, add_special_tokens=False).input_ids[-min(self.context, limit) :]
+        return bos + ids if ids else []
 
-    def _ends(self, rows: Sequence[list[int]]) -> list[float]:
-        """Return how likely a sentence ends after each row of ids."""
+    def _predict(self, rows: Sequence[list[int]]) -> list[float]:
+        """Return the probability that a sentence ends after each row of ids."""
         import torch
 
-        model, _, ends = self._judge
+        model, _, ends = self._loaded
         last = torch.tensor([len(row) - 1 for row in rows], device=model.device)
         width = int(last.max()) + 1
         ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=model.device)
         mask = (torch.arange(width, device=model.device) <= last[:, None]).long()
-        places, which = last.unique(return_inverse=True)
+        positions, row_position = last.unique(return_inverse=True)
         with torch.no_grad():
-            logits = model(ids, attention_mask=mask, logits_to_keep=places).logits[range(len(rows)), which]
-        found: list[float] = logits.softmax(-1)[:, ends].sum(-1).tolist()
-        return found
+            logits = model(ids, attention_mask=mask, logits_to_keep=positions).logits[range(len(rows)), row_position]
+        probabilities: list[float] = logits.softmax(-1)[:, ends].sum(-1).tolist()
+        return probabilities
 
     @cached_property
-    def _judge(self) -> tuple[Any, Any, list[int]]:
+    def _loaded(self) -> tuple[Any, Any, list[int]]:
         """The model, its tokenizer, and the tokens that end a sentence; loaded once."""
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -124,7 +124,7 @@ class Closing(Metric):
             folder = resolve(self.model, quiet=True)
             tokenizer = AutoTokenizer.from_pretrained(folder)
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        ends = [number for number in range(len(tokenizer)) if _END.fullmatch(tokenizer.decode([number]))]
+        ends = [token for token in range(len(tokenizer)) if _END.fullmatch(tokenizer.decode([token]))]
         return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer, ends
 
     def _config(self) -> None:
@@ -133,23 +133,15 @@ class Closing(Metric):
         config = AutoConfig.from_pretrained(resolve(self.model, quiet=True))
         if config.is_encoder_decoder:
             raise OptionError(
-                f"closing: model={self.model!r} is an encoder-decoder ({config.model_type}), which does not go on with "
-                f"what it reads. Give a decoder-only language model."
+                f"closing: model={self.model!r} is an encoder-decoder ({config.model_type}), which does not "
+                f"continue what it reads. Give a decoder-only language model."
             )
 
-    @contextmanager
-    def _loading(self) -> Iterator[None]:
-        """Say what to do where there is no language model."""
-        try:
-            yield
-        except (OSError, ValueError) as error:
-            if isinstance(error, ImpatienceError):
-                raise
-            reason = str(error).partition("\n")[0]
-            raise ModelFilesError(
-                f"closing: {self.model!r} could not be loaded as a language model ({reason}). Give the name of one, or "
-                f"a folder that holds one with its tokenizer."
-            ) from error
+    def _loading(self) -> AbstractContextManager[None]:
+        return loading(
+            f"closing: the language model {self.model!r}",
+            "Give the name of one, or a folder that holds one with its tokenizer.",
+        )
 
 
 METRIC = Closing

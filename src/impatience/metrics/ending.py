@@ -1,13 +1,13 @@
-"""How texts end, and whether they got there by repeating themselves.
+"""Endings of texts, and repetition in them.
 
-A long target can be filled with a loop, which no error of length shows. *Repeated* is the share of a text's 4-grams
-that stand in it earlier already:
+A model can fill a long target with a loop, which no error of length shows. *Repeated* is the share of a text's 4-grams
+that occur earlier in it:
 
-    1 - distinct 4-grams / 4-grams        over words, parted by white space and in lower case; 0 below 4 words
+    1 - distinct 4-grams / 4-grams        over words, separated by white space and in lower case; 0 below 4 words
 
-A text *loops* if that is more than 30 %: when a passage stands there three times, two thirds of it are repeats, while
-the odd phrase that comes again in an honest text is a few 4-grams in a hundred, however long it is. Scripts without
-spaces have no such words, so neither is seen there.
+A text *loops* if that is more than 30 %: if a passage occurs three times, two thirds of it are repeats, while repeated
+phrases in an honest text are a few 4-grams in a hundred, however long it is. Scripts without spaces have no such words,
+so neither is measured there.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ NGRAM = 4
 
 @dataclass(frozen=True)
 class Ending(Metric):
-    """Whether texts are finished, who ended them, and what they cost."""
+    """Finished, forced, missed and looping texts, and the tokens they cost."""
 
     summary: ClassVar[str] = "whether texts end as finished ones, who ended them, and whether they loop"
     columns: ClassVar[tuple[Column, ...]] = (
         Column("finished", "1 if the text ends as a finished sentence", "higher", percent=True),
         Column("uncut", "1 if it was ended, not cut by the budget of steps", "higher", percent=True),
-        Column("eos_at_stop", "what the model itself gave EOS where the text stops", "higher"),
+        Column("eos_at_stop", "probability that the model gave EOS where the text stops", "higher"),
         Column("forced", "1 if the landing put it on target", "lower", percent=True),
         Column("missed", "1 if it is not on target", "lower", percent=True),
-        Column("repeated", "share of its 4-grams that stand in it earlier already", "lower", percent=True),
+        Column("repeated", "share of its 4-grams that occur earlier in it", "lower", percent=True),
         Column("looping", "1 if that share is too large for an honest text", "lower", percent=True),
         Column("generated", "tokens that were generated to get it", "lower"),
     )
@@ -53,12 +53,12 @@ class Ending(Metric):
     loop: float = option(0.3, "a text loops if more than this share of its 4-grams are repeats; from 0 to 1")
 
     def __post_init__(self) -> None:
-        """Refuse a bound that is no share."""
+        """Check that the bound is a share."""
         if not 0 <= self.loop <= 1:
             raise OptionError(f"ending: loop={self.loop}: give a share from 0 to 1.")
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, list[float]]:
-        """Look at the end of each text, and for repeats in it."""
+        """Examine the end of each text, and its repeats."""
         repeated = [repeats(prediction.text) for prediction in predictions]
         return {
             "finished": [float(ends_sentence(prediction.text)) for prediction in predictions],
@@ -75,12 +75,12 @@ class Ending(Metric):
         }
 
     def facts(self) -> dict[str, Any]:
-        """Say what a loop is."""
+        """Return the bound of a loop."""
         return {"loop": self.loop}
 
 
 def repeats(text: str) -> float:
-    """Return the share of a text's 4-grams that stand in it earlier already."""
+    """Return the share of a text's 4-grams that occur earlier in it."""
     words = text.lower().split()
     count = len(words) - NGRAM + 1
     return 1 - len(set(zip(*(words[start:] for start in range(NGRAM)), strict=False))) / count if count > 0 else 0.0

@@ -1,9 +1,9 @@
-"""How far texts are from the length asked for, in whatever unit that was.
+"""Errors of length, in the unit of the request.
 
     error = length - target        absolute error = |error|        relative error = |error| / target
 
-The standard deviation beside the mean absolute error (the paper's "MAE ± SD") is that of the absolute error, over
-these texts: it divides by n, not n - 1.
+The standard deviation in the paper's "MAE ± SD" is that of the absolute error over these texts: it divides by n, not
+n - 1.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 
 from impatience.config import option
 from impatience.errors import OptionError
-from impatience.metrics.base import Aggregate, Column, Metric, Prediction, deviation
+from impatience.metrics.base import Aggregate, Column, Metric, Prediction, standard_deviation
 
 
 @dataclass(frozen=True)
 class Length(Metric):
-    """Errors of length and the shares of texts that are near enough."""
+    """Errors of length, and shares of texts that are close enough."""
 
     summary: ClassVar[str] = "how far texts are from the length asked for"
     columns: ClassVar[tuple[Column, ...]] = (
@@ -33,12 +33,16 @@ class Length(Metric):
         Column("within_1", "1 if it is at most 1 off", "higher", percent=True),
         Column("within_5_percent", "1 if it is at most 5 % of the target off", "higher", percent=True),
         Column("within_10_percent", "1 if it is at most 10 % of the target off", "higher", percent=True),
-        Column("outlier", "1 if it is more than 20 off, or than length.outlier says", "lower", percent=True),
+        Column("outlier", "1 if it is more than 20 distance, or than length.outlier says", "lower", percent=True),
     )
     aggregates: ClassVar[tuple[Aggregate, ...]] = (
         Aggregate("mae", "mean absolute error", "lower", ("absolute_error",)),
         Aggregate(
-            "sd", "standard deviation of the absolute error", "lower", ("absolute_error", "squared_error"), deviation
+            "sd",
+            "standard deviation of the absolute error",
+            "lower",
+            ("absolute_error", "squared_error"),
+            standard_deviation,
         ),
         Aggregate("bias", "mean of length less target", "zero", ("error",)),
         Aggregate("relative_error", "mean error as a share of the target", "lower", ("relative_error",), percent=True),
@@ -47,14 +51,14 @@ class Length(Metric):
         Aggregate("within_5_percent", "texts at most 5 % off", "higher", ("within_5_percent",), percent=True),
         Aggregate("within_10_percent", "texts at most 10 % off", "higher", ("within_10_percent",), percent=True),
         Aggregate(
-            "outliers", "texts more than 20 off, or than length.outlier says", "lower", ("outlier",), percent=True
+            "outliers", "texts more than 20 distance, or than length.outlier says", "lower", ("outlier",), percent=True
         ),
     )
 
-    outlier: int = option(20, "a text that is more than this off is an outlier, in the unit asked for")
+    outlier: int = option(20, "a text further off its target than this is an outlier, in the unit of the request")
 
     def __post_init__(self) -> None:
-        """Refuse a bound below 0."""
+        """Check that the bound is not negative."""
         if self.outlier < 0:
             raise OptionError(f"length: outlier={self.outlier}: give a whole number of at least 0.")
 
@@ -62,22 +66,22 @@ class Length(Metric):
         """Compare each length with its target."""
         target = np.array([prediction.target for prediction in predictions], dtype=np.int64)
         error = np.array([prediction.length for prediction in predictions], dtype=np.int64) - target
-        off = abs(error)
+        distance = abs(error)
         values = {
             "error": error,
-            "absolute_error": off,
-            "squared_error": off**2,
-            "relative_error": off / target,
-            "exact": off == 0,
-            "within_1": off <= 1,
-            "within_5_percent": 20 * off <= target,  # in whole numbers, so that nothing is rounded
-            "within_10_percent": 10 * off <= target,
-            "outlier": off > self.outlier,
+            "absolute_error": distance,
+            "squared_error": distance**2,
+            "relative_error": distance / target,
+            "exact": distance == 0,
+            "within_1": distance <= 1,
+            "within_5_percent": 20 * distance <= target,  # in whole numbers, so nothing is rounded
+            "within_10_percent": 10 * distance <= target,
+            "outlier": distance > self.outlier,
         }
         return {name: column.astype(np.float64).tolist() for name, column in values.items()}
 
     def facts(self) -> dict[str, Any]:
-        """Say what an outlier is."""
+        """Return the bound of an outlier."""
         return {"outlier": self.outlier}
 
 

@@ -1,8 +1,8 @@
-"""What a judge is asked, and how its answers are read.
+"""Prompts for a judge, and strict readers of its answers.
 
-Each question is a task, the material as one JSON object, and the form of the answer. A text inside JSON strings cannot
-pretend to be the end of the material, and the judge is told that nothing in it is an instruction. An answer is read
-strictly: one that does not have the form that was asked for is None, never mended or guessed.
+Each prompt is a task, the texts as one JSON object, and the form of the answer. A text inside JSON strings cannot
+pretend to be the end of the object, and the judge is told that nothing in it is an instruction. An answer that does not
+have the requested form is unreadable: it is never repaired or guessed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-Request = Callable[[str], str]
-"""Takes a question, returns the answer."""
+Complete = Callable[[str], str]
+"""Takes a prompt, returns the judge's answer."""
 
 NO_ERROR = "no_error"
 ERRORS = {
@@ -27,7 +27,7 @@ ERRORS = {
     "linking": "its parts are true, but it joins them by an order, cause, contrast or condition not in the source",
     "other": "it disagrees with the source in a way that no other category covers",
 }
-"""The kinds of error a sentence can have, and what each means: FineSurE's list."""
+"""FineSurE's kinds of error in a sentence, each with its meaning."""
 
 _FIND_ERRORS = f"""\
 Check a summary against its source, sentence by sentence. Give every numbered sentence exactly one category:
@@ -63,35 +63,35 @@ _FENCE = re.compile(r"```(?:json)?\s*\n(.*)\n\s*```", re.DOTALL | re.IGNORECASE)
 VERSION = hashlib.sha256(
     "\n".join((_FRAME, _FIND_ERRORS, _ERRORS_FORM, _FIND_FACTS, _FACTS_FORM, _FIND_SUPPORT, _SUPPORT_FORM)).encode()
 ).hexdigest()[:12]
-"""Changes with the wording of the questions: figures of two versions are not to be compared."""
+"""Changes with the wording of the prompts; figures of two versions cannot be compared."""
 
 
-def find_errors(ask: Request, source: str, sentences: Sequence[str]) -> list[str] | None:
+def find_errors(complete: Complete, source: str, sentences: Sequence[str]) -> list[str] | None:
     """Return the category of each sentence, ``NO_ERROR`` or one of ``ERRORS``; None if the answer is unreadable."""
-    answer = ask(_question(_FIND_ERRORS, _ERRORS_FORM, source=source, sentences=_number(sentences)))
+    answer = complete(_prompt(_FIND_ERRORS, _ERRORS_FORM, source=source, sentences=_number(sentences)))
     categories: list[Any] = [entry.get("category") for entry in _entries(answer, "sentences", len(sentences))]
     return categories if categories and all(category in [NO_ERROR, *ERRORS] for category in categories) else None
 
 
-def find_facts(ask: Request, text: str) -> list[str] | None:
+def find_facts(complete: Complete, text: str) -> list[str] | None:
     """Return the key facts of a text, at least one; None if the answer is unreadable."""
-    facts = _list(ask(_question(_FIND_FACTS, _FACTS_FORM, text=text)), "key_facts")
+    facts = _list(complete(_prompt(_FIND_FACTS, _FACTS_FORM, text=text)), "key_facts")
     return facts if facts and all(isinstance(fact, str) and fact.strip() for fact in facts) else None
 
 
-def find_support(ask: Request, facts: Sequence[str], sentences: Sequence[str]) -> list[set[int]] | None:
+def find_support(complete: Complete, facts: Sequence[str], sentences: Sequence[str]) -> list[set[int]] | None:
     """Return, for each fact, the numbers (from 1) of the sentences that state it; None if the answer is unreadable."""
     material = {"key_facts": _number(facts), "sentences": _number(sentences)}
-    answer = ask(_question(_FIND_SUPPORT, _SUPPORT_FORM, **material))
+    answer = complete(_prompt(_FIND_SUPPORT, _SUPPORT_FORM, **material))
     support: list[Any] = [entry.get("sentences") for entry in _entries(answer, "key_facts", len(facts))]
 
-    def is_right(numbers: Any) -> bool:
+    def are_valid(numbers: Any) -> bool:
         return isinstance(numbers, list) and all(type(n) is int and 1 <= n <= len(sentences) for n in numbers)
 
-    return [set(numbers) for numbers in support] if support and all(map(is_right, support)) else None
+    return [set(numbers) for numbers in support] if support and all(map(are_valid, support)) else None
 
 
-def _question(task: str, form: str, **material: Any) -> str:
+def _prompt(task: str, form: str, **material: Any) -> str:
     return _FRAME.format(task=task, material=json.dumps(material, ensure_ascii=False, indent=1), form=form)
 
 
@@ -100,19 +100,19 @@ def _number(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _list(answer: str, name: str) -> list[Any]:
-    """Return the list of that name in an answer, a JSON object, alone or in a code fence; empty if there is none."""
+    """Return a named list of an answer, a JSON object alone or in a code fence; empty if there is none."""
     text = answer.strip()
     fenced = _FENCE.fullmatch(text)
     try:
         content = json.loads(fenced[1] if fenced else text)
     except (ValueError, RecursionError):
         return []
-    found = content.get(name) if isinstance(content, dict) else None
-    return found if isinstance(found, list) else []
+    items = content.get(name) if isinstance(content, dict) else None
+    return items if isinstance(items, list) else []
 
 
 def _entries(answer: str, name: str, count: int) -> list[dict[str, Any]]:
-    """Return a list of objects that are numbered from 1 to ``count``; empty if there is none."""
+    """Return a named list of objects that are numbered from 1 to ``count``; empty if there is none."""
     entries = _list(answer, name)
     numbers = [entry.get("number") if isinstance(entry, dict) else None for entry in entries]
     return entries if numbers == list(range(1, count + 1)) else []
