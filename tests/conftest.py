@@ -20,10 +20,8 @@ from transformers.utils import logging
 
 from impatience import attach
 from impatience.cli.startup import collect_rarely
-from impatience.evaluation.load_reports import LoadedReport, load
 from impatience.sources import toy
 from support.browser import open_browser
-from support.made_up_reports import family
 
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("steady")
@@ -57,17 +55,6 @@ def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base, tokenizer = toy.build("toy-llama")
     attach(base, "pre", tokenizer=tokenizer).save_pretrained(folder)
     return folder
-
-
-@pytest.fixture(scope="session")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Three made-up reports; a test that changes one makes a copy."""
-    return family(tmp_path_factory.mktemp("reports"))
-
-
-@pytest.fixture(scope="session")
-def evaluated(folders: list[Path]) -> tuple[LoadedReport, ...]:
-    return load(folders)
 
 
 @pytest.fixture(scope="module")

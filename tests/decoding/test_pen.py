@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from support.generators import KINDS, ROOM, SAMPLED, base_alone, generator, new_pen, requests, strategy
 
 from impatience import attach
 from impatience.data import Encoder, EvalRequest, Example
@@ -17,6 +16,7 @@ from impatience.decoding.results import Draft
 from impatience.errors import SourceError, TokenizerError
 from impatience.lengths import Unit
 from impatience.strategies import STRATEGIES
+from support.generators import KINDS, ROOM, SAMPLED, base_alone, generator, new_pen, requests, strategy
 from support.toys import EOS, TOKENIZERS, tiny_model
 
 both_kinds = pytest.mark.parametrize("kind", KINDS)

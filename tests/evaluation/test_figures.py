@@ -1,4 +1,4 @@
-"""Pictures of made-up reports: what they show, not how each pixel looks."""
+"""Figures of made-up reports: their content, not their pixels."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from impatience.errors import OptionError, ReportError
+from impatience.errors import (
+    OptionError,
+    ReportError,
+)
 from impatience.evaluation import figures
 from impatience.evaluation.drawing import save
 from impatience.evaluation.load_reports import LoadedReport, load
-from support.made_up_reports import RUNGS, predictions, run
+from support.made_up_reports import RUNGS, predictions
 from support.made_up_reports import save as save_report
 
 DRAWN: dict[str, Callable[[Sequence[LoadedReport]], Any]] = {
-    "errors": lambda evaluated: figures.errors_figure(evaluated, 100),
+    "errors": lambda reports: figures.errors_figure(reports, 100),
     "lengths": figures.lengths_figure,
     "densities": figures.densities_figure,
     "quality": figures.quality_figure,
@@ -26,9 +29,9 @@ DRAWN: dict[str, Callable[[Sequence[LoadedReport]], Any]] = {
 }
 
 
-def copies(evaluated: Sequence[LoadedReport], count: int) -> list[LoadedReport]:
+def copies(reports: Sequence[LoadedReport], count: int) -> list[LoadedReport]:
     """Return so many reports, with names that are too long to show."""
-    return [replace(evaluated[n % 3], name=f"{n} is a model with a very long name " + "x" * 60) for n in range(count)]
+    return [replace(reports[n % 3], name=f"{n} is a model with a very long name " + "x" * 60) for n in range(count)]
 
 
 def overlaps(figure: Any) -> list[str]:
@@ -57,17 +60,15 @@ def overlaps(figure: Any) -> list[str]:
 
 @pytest.mark.parametrize("name", DRAWN)
 @pytest.mark.parametrize("count", [1, 2, 4, 12])
-def test_no_words_cover_others_for_any_number_of_reports(
-    name: str, count: int, evaluated: tuple[LoadedReport, ...]
-) -> None:
-    assert overlaps(DRAWN[name](copies(evaluated, count))) == []
+def test_no_texts_overlap_for_any_number_of_reports(name: str, count: int, reports: tuple[LoadedReport, ...]) -> None:
+    assert overlaps(DRAWN[name](copies(reports, count))) == []
 
 
-def test_errors_have_a_box_for_every_bucket_and_one_scale(evaluated: tuple[LoadedReport, ...]) -> None:
-    figure = figures.errors_figure(evaluated, 250)
-    assert [axes.get_label() for axes in figure.axes] == [one.name for one in evaluated]
+def test_errors_have_a_box_for_every_bucket_and_one_scale(reports: tuple[LoadedReport, ...]) -> None:
+    figure = figures.errors_figure(reports, 250)
+    assert [axes.get_label() for axes in figure.axes] == [one.name for one in reports]
     assert len({axes.get_ylim() for axes in figure.axes}) == 1
-    for axes, one in zip(figure.axes, evaluated, strict=True):
+    for axes, one in zip(figure.axes, reports, strict=True):
         assert len(axes.patches) == 4
         means = [line.get_ydata()[0] for line in axes.lines if line.get_marker() == "o"]
         starts = one.rows.numbers("target") // 250
@@ -75,36 +76,36 @@ def test_errors_have_a_box_for_every_bucket_and_one_scale(evaluated: tuple[Loade
         assert axes.get_title("right") == f"MAE {one.rows.errors.mean():,.2f}"
 
 
-def test_errors_far_apart_are_on_a_logarithmic_scale(evaluated: tuple[LoadedReport, ...]) -> None:
-    for shown, scale in ((evaluated, "symlog"), (evaluated[1:], "linear")):
+def test_errors_far_apart_are_on_a_logarithmic_scale(reports: tuple[LoadedReport, ...]) -> None:
+    for shown, scale in ((reports, "symlog"), (reports[1:], "linear")):
         figure = figures.errors_figure(shown, 100)
         assert {axes.get_yscale() for axes in figure.axes} == {scale}
         assert any("logarithmic" in text.get_text() for text in figure.texts) == (scale == "symlog")
-    longest = replace(evaluated[0].report, config={**evaluated[0].report.config, "unit": "characters"})
-    assert overlaps(figures.errors_figure([replace(evaluated[0], report=longest), *evaluated[1:]], 100)) == []
+    longest = replace(reports[0].report, config={**reports[0].report.config, "unit": "characters"})
+    assert overlaps(figures.errors_figure([replace(reports[0], report=longest), *reports[1:]], 100)) == []
 
 
-def test_lengths_have_every_text_and_the_diagonal(evaluated: tuple[LoadedReport, ...]) -> None:
-    figure = figures.lengths_figure(evaluated)
-    for axes, one in zip(figure.axes, evaluated, strict=True):
+def test_lengths_have_every_text_and_the_diagonal(reports: tuple[LoadedReport, ...]) -> None:
+    figure = figures.lengths_figure(reports)
+    for axes, one in zip(figure.axes, reports, strict=True):
         points = axes.collections[0].get_offsets()
         assert points.tolist() == np.stack([one.rows.numbers("target"), one.rows.numbers("length")], axis=1).tolist()
         assert axes.lines[0].get_xdata().tolist() == axes.lines[0].get_ydata().tolist()
 
 
-def test_many_texts_become_hexagons(evaluated: tuple[LoadedReport, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_texts_become_hexagons(reports: tuple[LoadedReport, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "MANY", 10)
-    hexagons = figures.lengths_figure(evaluated[:1]).axes[0].collections[0]
-    assert hexagons.get_array().sum() == len(evaluated[0].rows)
+    hexagons = figures.lengths_figure(reports[:1]).axes[0].collections[0]
+    assert hexagons.get_array().sum() == len(reports[0].rows)
 
 
-def test_densities_come_to_one_and_compare_with_references(evaluated: tuple[LoadedReport, ...]) -> None:
-    figure = figures.densities_figure(evaluated)
-    assert [line.get_label() for line in figure.axes[0].lines] == [one.name for one in evaluated]
+def test_densities_come_to_one_and_compare_with_references(reports: tuple[LoadedReport, ...]) -> None:
+    figure = figures.densities_figure(reports)
+    assert [line.get_label() for line in figure.axes[0].lines] == [one.name for one in reports]
     for line in figure.axes[0].lines:
         assert np.trapezoid(line.get_ydata(), line.get_xdata()) == pytest.approx(1, abs=0.02)
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend == ["references", *(one.name for one in evaluated)]
+    assert legend == ["references", *(one.name for one in reports)]
 
 
 def test_densities_in_tokens_compare_with_what_was_asked_for(tmp_path: Path) -> None:
@@ -113,22 +114,23 @@ def test_densities_in_tokens_compare_with_what_was_asked_for(tmp_path: Path) -> 
     assert figure.legends[0].get_texts()[0].get_text() == "asked for"
 
 
-def test_quality_shows_the_reports_own_numbers(evaluated: tuple[LoadedReport, ...]) -> None:
-    axes = figures.quality_figure(evaluated).axes[0]
+def test_quality_shows_the_reports_own_numbers(reports: tuple[LoadedReport, ...]) -> None:
+    axes = figures.quality_figure(reports).axes[0]
     assert axes.get_ylabel() == "rougeL (%)"
-    for bars, one in zip(axes.containers, evaluated, strict=True):
+    for bars, one in zip(axes.containers, reports, strict=True):
         values = [100 * scores["rougeL"].value for scores in one.report.buckets.values()]
         assert bars.lines[0].get_ydata() == pytest.approx(values)
-    assert figures.quality_figure(evaluated, "repeated").axes[0].get_ylabel() == "repeated (%)"
+    assert figures.quality_figure(reports, "repeated").axes[0].get_ylabel() == "repeated (%)"
 
 
-def test_quality_names_its_buckets_and_has_no_scale_of_lengths(evaluated: tuple[LoadedReport, ...]) -> None:
-    axes = figures.quality_figure(evaluated).axes[0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == list(evaluated[0].report.buckets)
+def test_quality_names_its_buckets_and_has_no_scale_of_lengths(reports: tuple[LoadedReport, ...]) -> None:
+    axes = figures.quality_figure(reports).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == list(reports[0].report.buckets)
     for bars in axes.containers:
-        assert [round(place) for place in bars.lines[0].get_xdata()] == list(range(len(evaluated[0].report.buckets)))
+        assert [round(place) for place in bars.lines[0].get_xdata()] == list(range(len(reports[0].report.buckets)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "high"), [(5, 1000), (20, 100_000)])
 def test_many_buckets_are_not_all_named(width: int, high: int, tmp_path: Path) -> None:
     texts = [replace(text, text="a", references=("a",)) for text in predictions(0, 1.0, 200, high=high)]
@@ -140,14 +142,14 @@ def test_many_buckets_are_not_all_named(width: int, high: int, tmp_path: Path) -
     assert overlaps(figure) == []
 
 
-def test_ladder_has_error_and_quality_for_every_rung(evaluated: tuple[LoadedReport, ...]) -> None:
-    figure = figures.ladder_figure(evaluated)
+def test_ladder_has_error_and_quality_for_every_rung(reports: tuple[LoadedReport, ...]) -> None:
+    figure = figures.ladder_figure(reports)
     assert [axes.get_ylabel() for axes in figure.axes] == ["mae", "rougeL (%)"]
     for axes in figure.axes:
         assert [label.get_text() for label in axes.get_xticklabels()] == list(RUNGS)
-        assert len(axes.containers) == len(evaluated)
+        assert len(axes.containers) == len(reports)
     errors = figure.axes[0].containers[2].lines[0].get_ydata()
-    assert errors == pytest.approx([evaluated[2].report.groups[rung]["mae"].value for rung in RUNGS])
+    assert errors == pytest.approx([reports[2].report.groups[rung]["mae"].value for rung in RUNGS])
 
 
 def test_a_ladder_without_errors_shows_the_quality(tmp_path: Path) -> None:
@@ -156,9 +158,9 @@ def test_a_ladder_without_errors_shows_the_quality(tmp_path: Path) -> None:
     assert [axes.get_ylabel() for axes in figure.axes] == ["rougeL (%)"]
 
 
-def test_what_is_not_there_is_refused(evaluated: tuple[LoadedReport, ...], tmp_path: Path) -> None:
+def test_missing_scores_groups_and_references_are_refused(reports: tuple[LoadedReport, ...], tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="Did you mean 'rougeL'"):
-        figures.quality_figure(evaluated, "rogueL")
+        figures.quality_figure(reports, "rogueL")
     texts = [replace(text, references=(), group="") for text in predictions(0, 1.0, 9, high=30)]
     bare = load([save_report(tmp_path / "a", "A", texts, metrics=("length", "rouge"))])
     with pytest.raises(ReportError, match="no groups"):
@@ -169,16 +171,7 @@ def test_what_is_not_there_is_refused(evaluated: tuple[LoadedReport, ...], tmp_p
         figures.quality_figure(bare)
 
 
-@pytest.mark.parametrize("name", DRAWN)
-def test_the_command_writes_the_same_bytes_each_time(name: str, folders: list[Path], tmp_path: Path) -> None:
-    files = [tmp_path / "one" / "a.png", tmp_path / "two" / "a.png"]
-    for file in files:
-        result = run(name, *folders, "--out", file)
-        assert result.exit_code == 0, result.output
-    assert files[0].read_bytes() == files[1].read_bytes()
-
-
 @pytest.mark.parametrize("kind", ["svg", "pdf"])
-def test_drawings_are_the_same_bytes_each_time(kind: str, evaluated: tuple[LoadedReport, ...], tmp_path: Path) -> None:
-    files = [save(figures.ladder_figure(evaluated), tmp_path / f"{n}.{kind}") for n in range(2)]
+def test_drawings_are_the_same_bytes_each_time(kind: str, reports: tuple[LoadedReport, ...], tmp_path: Path) -> None:
+    files = [save(figures.ladder_figure(reports), tmp_path / f"{n}.{kind}") for n in range(2)]
     assert files[0].read_bytes() == files[1].read_bytes()

@@ -8,7 +8,6 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from support.generators import new_pen
 
 from impatience import Piece, Request, Result, Unit, Writer
 from impatience.data import Begun
@@ -16,6 +15,7 @@ from impatience.errors import SourceError
 from impatience.lengths import Landing
 from impatience.server.worker import ModelWorker
 from impatience.writing.streaming import Cancelled, Item, ResultStream
+from support.generators import new_pen
 from support.serving import eventually, make_writer
 from support.toys import CORPUS
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from support.generators import KINDS, SAMPLED, TARGETS, base_alone, generator, new_pen, requests, strategy
 
 from impatience.decoding.generator import TextGenerator
 from impatience.decoding.results import Draft
@@ -19,6 +18,7 @@ from impatience.lengths import Unit, decode, ends_sentence, measure
 from impatience.strategies import STRATEGIES
 from impatience.strategies.metropolis import _Chain
 from impatience.strategies.prompted_countdown import readable
+from support.generators import KINDS, SAMPLED, TARGETS, base_alone, generator, new_pen, requests, strategy
 from support.toys import CORPUS, EOS
 
 

@@ -1,4 +1,4 @@
-"""Evaluates a made-up strategy in a process of its own that is killed half-way through writing a batch.
+"""Evaluates a made-up strategy in a process that is killed while it writes a batch.
 
 evaluate_child.py DATA FOLDER BATCH
 """
@@ -30,9 +30,9 @@ from impatience.strategies import Strategy
 
 @dataclass(frozen=True)
 class Scripted(Strategy):
-    """Writes any words, and lands near the target by chance."""
+    """Writes random words, with a random error of length."""
 
-    summary: ClassVar[str] = "chance"
+    summary: ClassVar[str] = "random words"
     off: int = 2
 
     def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
@@ -57,19 +57,19 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("batch", type=int)
-    wanted = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     append = Predictions.append
 
-    def mortal(self: Predictions, batch: int, predictions: Sequence[Prediction]) -> None:
+    def append_then_die(self: Predictions, batch: int, predictions: Sequence[Prediction]) -> None:
         before = self.file.stat().st_size
         append(self, batch, predictions)
-        if batch == wanted.batch:
+        if batch == arguments.batch:
             os.truncate(self.file, (before + self.file.stat().st_size) // 2)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Predictions.append = mortal  # type: ignore[method-assign]
-    run(wanted.data, wanted.folder)
+    Predictions.append = append_then_die  # type: ignore[method-assign]
+    run(arguments.data, arguments.folder)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Small reports on disk, made up from a seed: several "models" that were asked for the same. And what reads them."""
+"""Small reports on disk, made up from a seed: several "models" with the same requests."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow
 import pyarrow.parquet
-import typer
-from typer.testing import CliRunner
 
-from impatience.cli import compare
 from impatience.evaluation.aggregation import buckets, groups, summarise, summarise_parts
+from impatience.evaluation.comparison import Comparison
+from impatience.evaluation.comparison_tables import tables
 from impatience.evaluation.report import REPORT, ROWS, EvalReport
+from impatience.evaluation.tables import Cell, Table
 from impatience.lengths import Unit
 from impatience.metrics import METRICS, Prediction
 
@@ -30,9 +30,9 @@ ENVIRONMENT = {"cpu": "Made Up 9", "python": "3.12.1", "torch": "2.9.0", "impati
 def predictions(
     seed: int, spread: float, rows: int = 60, *, unit: str = "words", low: int = 10, high: int = 1000
 ) -> list[Prediction]:
-    """Make texts whose length is off by about ``spread`` per cent of the target; keys and targets ignore the seed."""
+    """Make texts with errors of about ``spread`` per cent of the target; keys and targets do not depend on the seed."""
     asked, chance = random.Random(0), random.Random(seed)
-    found = []
+    made = []
     for number in range(rows):
         target = asked.randint(low, high)
         length = max(1, round(target * (1 + chance.gauss(0, spread / 100))))
@@ -40,7 +40,7 @@ def predictions(
         if chance.random() < 0.1:
             words = (words[:5] * length)[:length]
         ended = chance.random() < 0.9
-        found.append(
+        made.append(
             Prediction(
                 key=f"k{number}",
                 id=f"e{number // len(RUNGS)}",
@@ -58,7 +58,7 @@ def predictions(
                 tokens_spent=length + 1,
             )
         )
-    return found
+    return made
 
 
 def save(
@@ -70,7 +70,7 @@ def save(
     bucket: int = 100,
     config: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Score texts and write their report; what the configuration says goes over what it would say."""
+    """Score texts and write their report; ``config`` overrides entries of its configuration."""
     folder.mkdir(parents=True)
     kinds = {metric: METRICS[metric]() for metric in metrics}
     values = {column: scores for kind in kinds.values() for column, scores in kind.score(texts).items()}
@@ -79,8 +79,8 @@ def save(
     pyarrow.parquet.write_table(pyarrow.table(given | values), folder / ROWS)
     columns = {column: np.array(scores, dtype=float) for column, scores in values.items()}
     aggregates = [aggregate for kind in kinds.values() for aggregate in kind.aggregates]
-    places = groups([text.group for text in texts])
-    parts = {rung: places[rung] for rung in RUNGS if rung in places}
+    by_group = groups([text.group for text in texts])
+    parts = {rung: by_group[rung] for rung in RUNGS if rung in by_group}
     report = EvalReport(
         {
             "name": name,
@@ -107,16 +107,17 @@ def save(
 
 
 def family(root: Path, count: int = 3, rows: int = 60, **options: Any) -> list[Path]:
-    """Write so many reports, each further off than the one before."""
+    """Write a number of reports, each with larger errors than the one before."""
     return [
         save(root / f"r{number}", f"model {number}", predictions(number, 1.0 + 6 * number, rows), **options)
         for number in range(count)
     ]
 
 
-def run(*arguments: object) -> Any:
-    """Run ``compare`` or what ``plot`` draws of reports."""
-    app = typer.Typer()
-    for command in (compare.compare, *compare.PLOTS):
-        app.command()(command)
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+def tables_by_name(comparison: Comparison) -> dict[str, Table]:
+    return {table.name: table for table in tables(comparison)}
+
+
+def column(table: Table, heading: str) -> list[Cell]:
+    index = table.headings.index(heading)
+    return [row[index] for row in table.rows]

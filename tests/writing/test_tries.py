@@ -11,7 +11,6 @@ from unittest.mock import ANY
 
 import pytest
 from rich.console import Console
-from support.generators import generator, new_pen, requests
 
 from impatience import Piece, Request, Result, Unit, Writer
 from impatience.cli.live_text import watch
@@ -25,6 +24,7 @@ from impatience.strategies import STRATEGIES
 from impatience.writing.prompts import Prompts
 from impatience.writing.retrying import stage, tried
 from impatience.writing.streaming import stream
+from support.generators import generator, new_pen, requests
 from support.toys import CORPUS
 
 WHOLE, OPEN = "It rained.", "It rained and"

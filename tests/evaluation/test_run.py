@@ -1,10 +1,8 @@
-"""Evaluation: it asks, writes, scores, can be killed and goes on, and says what is wrong."""
+"""Evaluations from requests to report: resuming, bad options, models."""
 
 from __future__ import annotations
 
-import errno
 import json
-import math
 import os
 import random
 import signal
@@ -15,11 +13,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pyarrow.parquet
 import pytest
 import torch
 
-from impatience import LengthControlled, attach
 from impatience.data import Encoder, EvalRequest, Example, load
 from impatience.decoding.generator import TextGenerator
 from impatience.errors import (
@@ -30,10 +26,8 @@ from impatience.errors import (
     ReportError,
     UnsupportedModelError,
 )
-from impatience.evaluation.predictions import Predictions
 from impatience.evaluation.report import EvalReport
 from impatience.evaluation.run import batches, evaluate, load_evaluated_model
-from impatience.evaluation.scoring import score
 from impatience.lengths import Unit, measure
 from impatience.metrics import Aggregate, Column, Metric, Prediction
 from impatience.protocols import PROTOCOLS
@@ -42,61 +36,9 @@ from impatience.protocols.ood import Ood
 from impatience.protocols.sweep import Sweep
 from impatience.sources import toy
 from support.evaluate_child import Scripted, run
+from support.evaluation_files import CHILD, RUNG_LENGTHS, copy_files, parse_strictly, read_files, read_rows, toy_model
 
-CHILD = Path(__file__).parents[1] / "support" / "evaluate_child.py"
-FILES = ("config.json", "predictions.jsonl", "rows.parquet", "report.json")
-RUNGS = {"title": 3, "digest": 24}
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve articles of toy words, each with a title and all but two with a digest."""
-    chance, file = random.Random(3), tmp_path_factory.mktemp("data") / "texts.jsonl"
-    rows = []
-    for article in range(12):
-        for rung, length in RUNGS.items():
-            if rung == "title" or article < 10:
-                source, target = (" ".join(chance.choices(toy.WORDS, k=k)) for k in (40, length + article % 3))
-                rows.append({"id": f"n{article}-{rung}", "source": source, "target": target, "meta": {"rung": rung}})
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
-
-
-@pytest.fixture(scope="module")
-def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    folder = tmp_path_factory.mktemp("calm") / "report"
-    run(data, folder)
-    return contents(folder)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    assert {file.name for file in folder.iterdir()} == set(FILES)
-    return {name: (folder / name).read_bytes() for name in FILES}
-
-
-def toy_model(name: str = "toy-bart") -> LengthControlled:
-    base, tokenizer = toy.build(name)
-    return attach(base, "pre", tokenizer=tokenizer)
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = pyarrow.parquet.read_table(folder / "rows.parquet").to_pylist()
-    return found
-
-
-def strict(text: str) -> Any:
-    """Read JSON as the standard has it, without NaN."""
-
-    def refuse(name: str) -> None:
-        raise AssertionError(name)
-
-    return json.loads(text, parse_constant=refuse)
-
-
-# It asks and writes
-
-
-SMALL = {"ood": Ood(low=5, high=30), "sweep": Sweep(lengths=(12, 4)), "ladder": Ladder(rungs=tuple(RUNGS))}
+SMALL = {"ood": Ood(low=5, high=30), "sweep": Sweep(lengths=(12, 4)), "ladder": Ladder(rungs=tuple(RUNG_LENGTHS))}
 """Protocols whose defaults ask for too much here."""
 EXPECTED = {
     "reference": (22, []),
@@ -112,7 +54,7 @@ def test_every_protocol_from_end_to_end(protocol: str, model: str, data: Path, t
     report = evaluate(toy_model(model), str(data), tmp_path, protocol=SMALL.get(protocol, protocol), bucket=10)
     found = (report.count, list(report.groups))
     assert found == EXPECTED.get(protocol, found)
-    table = rows(tmp_path)
+    table = read_rows(tmp_path)
     assert len({row["key"] for row in table}) == report.count
     assert {field.name for field in fields(Prediction)} < table[0].keys()
     assert report.scores["mae"].value == pytest.approx(
@@ -126,7 +68,7 @@ def test_every_protocol_from_end_to_end(protocol: str, model: str, data: Path, t
         assert scores["mae"].count == sum(row["group"] == group for row in table)
     again = EvalReport.load(tmp_path)
     assert again.to_dict() == report.to_dict()
-    assert strict((tmp_path / "report.json").read_text())["config"]["protocol"]["name"] == protocol
+    assert parse_strictly((tmp_path / "report.json").read_text())["config"]["protocol"]["name"] == protocol
     assert report.config["method"] == "pre"
     assert len(report.config["sha256"]) == 64
 
@@ -134,7 +76,7 @@ def test_every_protocol_from_end_to_end(protocol: str, model: str, data: Path, t
 @pytest.mark.parametrize("unit", list(Unit))
 def test_every_unit(unit: Unit, data: Path, tmp_path: Path) -> None:
     report = run(data, tmp_path, unit=str(unit), limit=5, metrics=("length",))
-    targets = {row["id"]: row["target"] for row in rows(tmp_path)}
+    targets = {row["id"]: row["target"] for row in read_rows(tmp_path)}
     for example in load(str(data), limit=5):
         expected = len(example.target.split()) if unit is Unit.TOKENS else measure(example.target, unit)
         assert targets[example.id] == expected  # a toy word is a token
@@ -151,7 +93,7 @@ def test_tokens_are_counted_as_in_training(model: str) -> None:
     assert isinstance(model.generator.encoder, Encoder)
 
 
-def test_batches_hold_what_is_of_similar_length_and_depend_on_nothing_else() -> None:
+def test_batches_have_similar_lengths_and_depend_on_the_requests_alone() -> None:
     requests = [
         EvalRequest(f"{target}-{size}", Example("a", "x" * size, "y"), target, Unit.TOKENS)
         for target in (5, 90, 40)
@@ -162,25 +104,23 @@ def test_batches_hold_what_is_of_similar_length_and_depend_on_nothing_else() -> 
         assert [[request.key for request in batch] for batch in batches(order, 4)] == expected
 
 
-# It can be killed
-
-
-def test_killed_and_resumed_it_ends_in_the_same_bytes(
-    data: Path, undisturbed: dict[str, bytes], tmp_path: Path
+@pytest.mark.slow
+def test_a_killed_evaluation_resumes_to_the_same_bytes(
+    data: Path, complete_files: dict[str, bytes], tmp_path: Path
 ) -> None:
     batch = random.Random(4).randrange(1, 6)
     command = [sys.executable, str(CHILD), str(data), str(tmp_path), str(batch)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
     kept = (tmp_path / "predictions.jsonl").read_bytes()
-    assert undisturbed["predictions.jsonl"].startswith(kept)
+    assert complete_files["predictions.jsonl"].startswith(kept)
     assert kept.count(b"\n") >= 4 * batch
     run(data, tmp_path, resume=True)
-    assert contents(tmp_path) == undisturbed
+    assert read_files(tmp_path) == complete_files
 
 
-def test_stopped_between_rows_and_report_it_ends_in_the_same_bytes(
-    data: Path, undisturbed: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_evaluation_stopped_before_the_report_resumes_to_the_same_bytes(
+    data: Path, complete_files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -191,66 +131,13 @@ def test_stopped_between_rows_and_report_it_ends_in_the_same_bytes(
             run(data, tmp_path)
     assert not (tmp_path / "report.json").exists()
     run(data, tmp_path, resume=True)
-    assert contents(tmp_path) == undisturbed
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_cut_at_any_byte_it_ends_in_the_same_bytes(
-    seed: int, data: Path, undisturbed: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = undisturbed["predictions.jsonl"]
-    cut = random.Random(seed).randrange(1, len(whole))
-    (tmp_path / "config.json").write_bytes(undisturbed["config.json"])
-    (tmp_path / "predictions.jsonl").write_bytes(whole[:cut])
-    written: list[int] = []
-    append = Predictions.append
-
-    def counted(self: Predictions, batch: int, predictions: Sequence[Prediction]) -> None:
-        written.append(batch)
-        append(self, batch, predictions)
-
-    monkeypatch.setattr(Predictions, "append", counted)
-    run(data, tmp_path, resume=True)
-    assert contents(tmp_path) == undisturbed
-    complete = [
-        json.loads(line)["batch"] for line in whole[:cut].decode().splitlines(keepends=True) if line[-1] == "\n"
-    ]
-    sizes = [4, 4, 4, 4, 4, 2]
-    assert written == [number for number in range(6) if complete.count(number) < sizes[number]]
-
-
-def test_a_full_disk_loses_nothing(
-    data: Path, undisturbed: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = iter(range(100))
-
-    def full(_: int) -> None:
-        if next(calls) == 3:  # the first one is that of config.json
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(ReportError, match=r"No space left.*written before is safe.*--resume"):
-            run(data, tmp_path)
-    run(data, tmp_path, resume=True)
-    assert contents(tmp_path) == undisturbed
-
-
-def test_a_folder_that_cannot_be_is_refused(data: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ReportError, match="cannot be written: Not a directory"):
-        run(data, tmp_path / "file" / "report")
-
-
-def put(undisturbed: dict[str, bytes], folder: Path) -> None:
-    for name, content in undisturbed.items():
-        (folder / name).write_bytes(content)
+    assert read_files(tmp_path) == complete_files
 
 
 def test_another_evaluation_is_refused_and_nothing_changes(
-    data: Path, undisturbed: dict[str, bytes], tmp_path: Path
+    data: Path, complete_files: dict[str, bytes], tmp_path: Path
 ) -> None:
-    put(undisturbed, tmp_path)
+    copy_files(complete_files, tmp_path)
     with pytest.raises(ReportError, match=r"holds an evaluation already.*--resume"):
         run(data, tmp_path)
     with pytest.raises(ReportError, match=r"other settings: batch_size \(4, now 8\), limit \(null, now 20\)\. Resume"):
@@ -262,110 +149,21 @@ def test_another_evaluation_is_refused_and_nothing_changes(
         next(other.parameters()).add_(0.01)
     with pytest.raises(ReportError, match="fingerprint"):
         evaluate(other, str(data), tmp_path, strategy=Scripted(), batch_size=4, resume=True)
-    assert contents(tmp_path) == undisturbed
+    assert read_files(tmp_path) == complete_files
 
 
-def test_changed_data_is_refused(data: Path, undisturbed: dict[str, bytes], tmp_path: Path) -> None:
-    put(undisturbed, tmp_path)
+def test_changed_data_is_refused(data: Path, complete_files: dict[str, bytes], tmp_path: Path) -> None:
+    copy_files(complete_files, tmp_path)
     changed = tmp_path.parent / "changed.jsonl"
     changed.write_text(data.read_text().replace("amber", "birch"))
     with pytest.raises(ReportError, match="sha256"):
         run(changed, tmp_path, resume=True)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda lines: [*lines[:2], b"{broken\n", *lines[3:]], "line 3 is damaged"),
-        (lambda lines: [lines[1], lines[0], *lines[2:]], "line 1: does not request this text"),
-        (lambda lines: [*lines, lines[-1]], "line 23: does not request this text"),
-    ],
-)
-def test_damaged_predictions_are_refused(
-    change: Any, message: str, data: Path, undisturbed: dict[str, bytes], tmp_path: Path
-) -> None:
-    put(undisturbed, tmp_path)
-    damaged = b"".join(change(undisturbed["predictions.jsonl"].splitlines(keepends=True)))
-    (tmp_path / "predictions.jsonl").write_bytes(damaged)
-    with pytest.raises(ReportError, match=message):
-        run(data, tmp_path, resume=True)
-    assert (tmp_path / "predictions.jsonl").read_bytes() == damaged
-
-
-def test_predictions_without_their_config_are_refused(
-    data: Path, undisturbed: dict[str, bytes], tmp_path: Path
-) -> None:
-    (tmp_path / "predictions.jsonl").write_bytes(undisturbed["predictions.jsonl"])
-    with pytest.raises(ReportError, match=r"there is no config\.json"):
-        run(data, tmp_path, resume=True)
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ReportError, match=r"config\.json is damaged"):
-        run(data, tmp_path, resume=True)
-
-
-def test_where_no_text_was_written_one_can_start_anew(data: Path, tmp_path: Path) -> None:
+def test_a_folder_without_texts_can_be_used_again(data: Path, tmp_path: Path) -> None:
     with pytest.raises(ImpatienceError, match="room"):  # 1,000 words do not fit into the toy
         run(data, tmp_path, protocol=Sweep(lengths=(1000,)), strategy="natural")
     assert run(data, tmp_path, limit=4).count == 4
-
-
-# It scores
-
-
-def test_texts_can_be_scored_again(undisturbed: dict[str, bytes], tmp_path: Path) -> None:
-    put(undisturbed, tmp_path)
-    report = score(tmp_path, ("length", "bleu"), bucket=5)
-    assert list(report.config["metrics"]) == ["length", "bleu"]
-    assert report.config["bucket"] == 5
-    assert "rouge1" not in report.scores
-    assert "rouge1" not in rows(tmp_path)[0]
-    assert (tmp_path / "predictions.jsonl").read_bytes() == undisturbed["predictions.jsonl"]
-    before = strict(undisturbed["report.json"].decode())
-    assert report.to_dict()["scores"]["mae"] == before["scores"]["mae"]
-    assert report.environment == before["environment"]
-    score(tmp_path, bucket=10)
-    assert contents(tmp_path) == undisturbed
-
-
-def test_a_width_that_cannot_be_leaves_the_report_as_it_was(undisturbed: dict[str, bytes], tmp_path: Path) -> None:
-    for name, content in undisturbed.items():
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(OptionError, match="bucket=0"):
-        score(tmp_path, bucket=0)
-    assert contents(tmp_path) == undisturbed
-
-
-def test_what_is_not_finished_is_not_scored(undisturbed: dict[str, bytes], tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match="holds no evaluation"):
-        score(tmp_path)
-    put(undisturbed, tmp_path)
-    (tmp_path / "predictions.jsonl").write_bytes(undisturbed["predictions.jsonl"][:-9])
-    with pytest.raises(ReportError, match="21 of 22 texts are written"):
-        score(tmp_path)
-    assert (tmp_path / "report.json").read_bytes() == undisturbed["report.json"]
-
-
-def test_nothing_to_compare_with_is_no_number(data: Path, tmp_path: Path) -> None:
-    report = run(data, tmp_path, protocol=Ood(low=5, high=30))
-    assert math.isnan(report.scores["rouge1"].value)
-    assert strict((tmp_path / "report.json").read_text())["scores"]["rouge1"] == {
-        "value": None,
-        "low": None,
-        "high": None,
-        "count": 0,
-    }
-    loaded = EvalReport.load(tmp_path)
-    assert math.isnan(loaded.scores["rouge1"].high)
-    assert loaded.scores["mae"] == report.scores["mae"]
-
-
-def test_rows_are_written_and_read_in_parts(undisturbed: dict[str, bytes], tmp_path: Path) -> None:
-    put(undisturbed, tmp_path)
-    parts = list(Predictions(tmp_path).chunks(9))
-    assert list(map(len, parts)) == [9, 9, 4]
-    assert [one.key for part in parts for one in part] == [row["key"] for row in rows(tmp_path)]
-    assert parts[0][0].unit is Unit.TOKENS
-    assert isinstance(parts[0][0].references, tuple)
 
 
 @dataclass(frozen=True)
@@ -376,9 +174,6 @@ class Clashing(Metric):
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, list[float]]:
         raise AssertionError("never asked")
-
-
-# It says what is wrong
 
 
 @pytest.mark.parametrize(
@@ -398,7 +193,7 @@ class Clashing(Metric):
         ({"protocol": Ladder()}, DataError, "rungs there are: digest, title"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_written(
+def test_bad_options_are_refused_before_anything_is_written(
     changes: dict[str, Any], error: type[Exception], message: str, data: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=message):
@@ -417,7 +212,7 @@ class Twice(Sweep):
         yield from [*super().requests(*arguments)] * 2
 
 
-def test_requests_of_one_name_are_refused(data: Path, tmp_path: Path) -> None:
+def test_requests_with_the_same_key_are_refused(data: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="Two requests have the key 'n0-title@4'"):
         run(data, tmp_path, protocol=Twice(lengths=(4,)))
 
@@ -441,9 +236,6 @@ def test_a_missing_package_is_named_before_anything_is_written(
         run(data, tmp_path / "texts", metrics=None)
 
 
-# Where models come from
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "mine"
@@ -456,7 +248,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_is_read_as_it_was_trained(trained: Path) -> None:
+def test_a_run_is_loaded_with_its_training_prompt(trained: Path) -> None:
     for source in (trained, trained / "model"):
         model = load_evaluated_model(source, quiet=True)
         assert model.prompt == {"template": "summarize", "prefix": "amber ", "max_source_tokens": 12}
@@ -475,17 +267,17 @@ def test_a_run_is_read_as_it_was_trained(trained: Path) -> None:
         load_evaluated_model(trained, generate={"num_return_sequences": 2}, quiet=True)
 
 
-def test_a_model_is_called_after_its_folder(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_named_after_its_folder(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(trained / "model")
     assert [load_evaluated_model(source, quiet=True).name for source in (".", "..")] == ["mine", "mine"]
 
 
-def test_a_model_that_is_nowhere_says_so() -> None:
+def test_a_missing_model_is_refused() -> None:
     with pytest.raises(ModelFilesError, match="There is no folder 'nobody/nothing'"):
         load_evaluated_model("nobody/nothing", quiet=True)
 
 
-def test_a_run_without_a_model_says_so(tmp_path: Path) -> None:
+def test_a_run_without_a_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(ModelFilesError, match="has no model yet"):
         load_evaluated_model(tmp_path)

@@ -102,7 +102,7 @@ def test_missing_matplotlib_says_what_to_install(make: Callable[[], Any], monkey
         make()
 
 
-def test_nothing_global_is_touched() -> None:
+def test_pyplot_is_not_imported() -> None:
     before = "matplotlib.pyplot" in sys.modules
     similarity_figure(16)
     assert ("matplotlib.pyplot" in sys.modules) == before

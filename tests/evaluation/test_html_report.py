@@ -22,7 +22,7 @@ FIGURES = 5
 
 
 @pytest.fixture(scope="module")
-def evaluated(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoadedReport, ...]:
+def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoadedReport, ...]:
     root = tmp_path_factory.mktemp("reports")
     texts = [predictions(seed, 4.0 + 4 * seed, 45, high=150) for seed in range(2)]
     texts = [
@@ -33,8 +33,8 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoadedReport, .
 
 
 @pytest.fixture(scope="module")
-def html(evaluated: tuple[LoadedReport, ...]) -> str:
-    return page(compare(evaluated), evaluated)
+def html(reports: tuple[LoadedReport, ...]) -> str:
+    return page(compare(reports), reports)
 
 
 class Tags(HTMLParser):
@@ -52,7 +52,7 @@ class Tags(HTMLParser):
         return [attributes for name, attributes in self.found if name == tag]
 
 
-def test_nothing_runs_and_nothing_is_fetched(html: str) -> None:
+def test_the_page_runs_no_script_and_fetches_nothing(html: str) -> None:
     tags = Tags(html)
     assert tags.all("script") == []
     assert not [name for _, attributes in tags.found for name in attributes if name.startswith("on")]
@@ -62,7 +62,7 @@ def test_nothing_runs_and_nothing_is_fetched(html: str) -> None:
     assert "@import" not in html
 
 
-def test_it_can_be_read_by_everybody(html: str) -> None:
+def test_the_page_is_accessible(html: str) -> None:
     tags = Tags(html)
     assert tags.all("html") == [{"lang": "en"}]
     assert len(tags.all("title")) == len(tags.all("h1")) == len(tags.all("main")) == 1
@@ -76,32 +76,32 @@ def test_it_can_be_read_by_everybody(html: str) -> None:
     assert {link["href"] for link in tags.all("a")} <= {f"#{name}" for name in ids}
 
 
-def test_the_same_reports_give_the_same_page(html: str, evaluated: tuple[LoadedReport, ...]) -> None:
-    assert page(compare(evaluated), evaluated) == html
+def test_the_same_reports_give_the_same_page(html: str, reports: tuple[LoadedReport, ...]) -> None:
+    assert page(compare(reports), reports) == html
 
 
-def test_it_says_what_was_compared(html: str) -> None:
+def test_the_page_shows_the_setup(html: str) -> None:
     for fact in ("5" * 64, "ladder (rungs=title impact digest)", "words", "abc1234", "Made Up 9"):
         assert fact in html
 
 
-def test_the_worst_come_first_and_nothing_twice(evaluated: tuple[LoadedReport, ...]) -> None:
-    chosen = choose_samples(evaluated, 4)
+def test_samples_are_the_worst_first_and_none_twice(reports: tuple[LoadedReport, ...]) -> None:
+    chosen = choose_samples(reports, 4)
     assert [one.anchor for one in chosen] == ["worst", "loops", "unfinished", "samples"]
-    worst = np.max([one.rows.errors for one in evaluated], axis=0)
+    worst = np.max([one.rows.errors for one in reports], axis=0)
     assert sorted(worst[list(chosen[0].indices)], reverse=True) == sorted(worst, reverse=True)[:4]
     assert worst[chosen[0].indices[0]] == worst.max()
     places = [place for one in chosen for place in one.indices]
     assert len(places) == len(set(places))
     for place in chosen[1].indices:
-        assert any(one.rows.numbers("looping")[place] for one in evaluated)
+        assert any(one.rows.numbers("looping")[place] for one in reports)
     for place in chosen[2].indices:
-        assert any(not one.rows.values("ended")[place] for one in evaluated)
-    targets = evaluated[0].rows.numbers("target")[list(chosen[3].indices)]
+        assert any(not one.rows.values("ended")[place] for one in reports)
+    targets = reports[0].rows.numbers("target")[list(chosen[3].indices)]
     assert (np.diff(targets) >= 0).all()
 
 
-def test_perfect_reports_have_samples_alone(tmp_path: Path) -> None:
+def test_perfect_reports_have_no_worst_cases(tmp_path: Path) -> None:
     texts = [
         replace(one, length=one.target, ended=True, text="All is well.") for one in predictions(0, 0.0, 3, high=30)
     ]
@@ -110,19 +110,21 @@ def test_perfect_reports_have_samples_alone(tmp_path: Path) -> None:
     assert "Evaluation of A" in page(compare(perfect), perfect)
 
 
-def test_names_are_cut_off_in_the_title_alone(evaluated: tuple[LoadedReport, ...]) -> None:
-    many: Sequence[LoadedReport] = [replace(evaluated[1], name=f"model {n}") for n in range(12)]
+@pytest.mark.slow
+def test_the_title_lists_three_names_and_the_page_all(reports: tuple[LoadedReport, ...]) -> None:
+    many: Sequence[LoadedReport] = [replace(reports[1], name=f"model {n}") for n in range(12)]
     shown = page(compare(many), many)
     assert "<title>Comparison of model 0, model 1, model 2 and 9 more</title>" in shown
     assert "model 11" in shown
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize(
     "options",
     [{}, {"color_scheme": "dark"}, {"viewport": {"width": 360, "height": 740}}],
     ids=["light", "dark", "phone"],
 )
-def test_in_a_browser(options: dict[str, Any], html: str, browser: Any, tmp_path: Path) -> None:
+def test_the_page_works_in_a_browser(options: dict[str, Any], html: str, browser: Any, tmp_path: Path) -> None:
     file = tmp_path / "comparison.html"
     file.write_text(html, encoding="utf-8")
     with open_page(browser, **options) as (shown, seen):

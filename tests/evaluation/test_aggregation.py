@@ -19,6 +19,7 @@ from impatience.evaluation.aggregation import (
     buckets,
     difference,
     groups,
+    holm,
     quartiles,
     summarise,
     summarise_parts,
@@ -41,7 +42,7 @@ def same(score: Score, value: float, low: float, high: float, count: int) -> boo
     return bool(np.array_equal([*vars(score).values()], [value, low, high, count], equal_nan=True))
 
 
-def test_values_are_exact_and_intervals_those_of_resampling() -> None:
+def test_values_are_exact_and_intervals_equal_those_of_resampling() -> None:
     x, y = numbers(80), numbers(80, 1)
     columns = {"x": x, "y": y, "absolute_error": x, "squared_error": x**2}
     scores = summarise(columns, (MEAN, RATIO, TOTAL, SD), resamples=4000)
@@ -65,7 +66,7 @@ def test_values_are_exact_and_intervals_those_of_resampling() -> None:
         assert scores[name].low < scores[name].value < scores[name].high
 
 
-def test_intervals_are_scipys() -> None:
+def test_intervals_equal_those_of_scipy() -> None:
     x = numbers(60)
     score = summarise({"x": x}, (MEAN,), resamples=4000)["mean"]
     theirs = scipy.stats.bootstrap((x,), np.mean, n_resamples=4000, method="percentile", random_state=0)
@@ -98,7 +99,7 @@ def test_missing_numbers_do_not_count() -> None:
     assert 1 <= scores["mean"].low <= 3 <= scores["mean"].high <= 5
 
 
-def test_one_text_no_text_and_no_spread() -> None:
+def test_aggregates_of_one_text_no_text_and_no_spread() -> None:
     assert summarise({"x": np.array([4.0])}, (MEAN,)) == {"mean": Score(4.0, 4.0, 4.0, 1)}
     assert summarise({"x": np.full(9, 2.0)}, (MEAN,)) == {"mean": Score(2.0, 2.0, 2.0, 9)}
     for nothing in (np.array([]), np.full(5, NAN)):
@@ -136,7 +137,7 @@ def test_buckets_come_in_numeric_order() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 40, 1000])
-def test_the_t_test_is_scipys(count: int) -> None:
+def test_t_test_equals_that_of_scipy(count: int) -> None:
     values, baseline = numbers(count), numbers(count, 1) + 0.3
     theirs = scipy.stats.ttest_rel(values, baseline)
     mine = t_test(values, baseline)
@@ -152,7 +153,7 @@ def test_pairs_that_lack_a_number_are_left_out() -> None:
     assert difference(values, baseline).count == 2
 
 
-def test_a_t_test_that_cannot_be_made() -> None:
+def test_t_test_of_too_few_or_constant_differences() -> None:
     one = t_test(np.array([1.0]), np.array([2.0]))
     assert one.count == 1
     assert math.isnan(one.t)
@@ -174,7 +175,7 @@ def test_the_difference_draws_pairs_together() -> None:
     assert same(difference(np.array([NAN]), np.array([1.0])), NAN, NAN, NAN, 0)
 
 
-def test_quartiles_are_numpys() -> None:
+def test_quartiles_equal_those_of_numpy() -> None:
     values = numbers(101)
     found = quartiles(values)
     assert (found.count, found.mean, found.sd) == (101, values.mean(), values.std())
@@ -186,3 +187,12 @@ def test_quartiles_are_numpys() -> None:
     nothing = vars(quartiles(np.full(3, NAN)))
     assert nothing.pop("count") == 0
     assert all(math.isnan(value) for value in nothing.values())
+
+
+def test_holm_on_a_case_worked_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    found = holm([math.nan, 0.02])
+    assert math.isnan(found[0])
+    assert found[1] == 0.02
+    assert holm([]) == []
