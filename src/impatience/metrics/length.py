@@ -33,7 +33,7 @@ class Length(Metric):
         Column("within_1", "1 if it is at most 1 off", "higher", percent=True),
         Column("within_5_percent", "1 if it is at most 5 % of the target off", "higher", percent=True),
         Column("within_10_percent", "1 if it is at most 10 % of the target off", "higher", percent=True),
-        Column("outlier", "1 if it is more than 20 distance, or than length.outlier says", "lower", percent=True),
+        Column("outlier", "1 if it is more than 20 off, or than length.outlier says", "lower", percent=True),
     )
     aggregates: ClassVar[tuple[Aggregate, ...]] = (
         Aggregate("mae", "mean absolute error", "lower", ("absolute_error",)),
@@ -51,7 +51,7 @@ class Length(Metric):
         Aggregate("within_5_percent", "texts at most 5 % off", "higher", ("within_5_percent",), percent=True),
         Aggregate("within_10_percent", "texts at most 10 % off", "higher", ("within_10_percent",), percent=True),
         Aggregate(
-            "outliers", "texts more than 20 distance, or than length.outlier says", "lower", ("outlier",), percent=True
+            "outliers", "texts more than 20 off, or than length.outlier says", "lower", ("outlier",), percent=True
         ),
     )
 
