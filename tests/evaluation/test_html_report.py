@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from impatience.evaluation.comparison import compare
-from impatience.evaluation.html_report import choose_samples, page
+from impatience.evaluation.html_report import choose_samples, render_page
 from impatience.evaluation.load_reports import LoadedReport, load
 from support.browser import chromium, open_page
 from support.made_up_reports import predictions, save
@@ -34,7 +35,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoadedReport, ...
 
 @pytest.fixture(scope="module")
 def html(reports: tuple[LoadedReport, ...]) -> str:
-    return page(compare(reports), reports)
+    return render_page(compare(reports), reports)
 
 
 class Tags(HTMLParser):
@@ -62,6 +63,13 @@ def test_the_page_runs_no_script_and_fetches_nothing(html: str) -> None:
     assert "@import" not in html
 
 
+def test_tables_are_escaped_and_mark_the_best(html: str) -> None:
+    (heading,) = re.findall(r'<th scope="col" class="number">(A [^/]*)&lt;/script', html)[:1]
+    assert heading.startswith("A &lt;script&gt;document.title = &#39;taken&#39;")
+    assert re.search(r'<th scope="row">A &lt;script&gt;', html)
+    assert re.search(r'<td class="number"><strong>[\d.]+</strong> <small>\[[\d.]+, [\d.]+\]</small></td>', html)
+
+
 def test_the_page_is_accessible(html: str) -> None:
     tags = Tags(html)
     assert tags.all("html") == [{"lang": "en"}]
@@ -77,7 +85,7 @@ def test_the_page_is_accessible(html: str) -> None:
 
 
 def test_the_same_reports_give_the_same_page(html: str, reports: tuple[LoadedReport, ...]) -> None:
-    assert page(compare(reports), reports) == html
+    assert render_page(compare(reports), reports) == html
 
 
 def test_the_page_shows_the_setup(html: str) -> None:
@@ -107,13 +115,13 @@ def test_perfect_reports_have_no_worst_cases(tmp_path: Path) -> None:
     ]
     perfect = load([save(tmp_path / "a", "A", texts, metrics=("length",))])
     assert [(one.anchor, len(one.indices)) for one in choose_samples(perfect)] == [("samples", 3)]
-    assert "Evaluation of A" in page(compare(perfect), perfect)
+    assert "Evaluation of A" in render_page(compare(perfect), perfect)
 
 
 @pytest.mark.slow
 def test_the_title_lists_three_names_and_the_page_all(reports: tuple[LoadedReport, ...]) -> None:
     many: Sequence[LoadedReport] = [replace(reports[1], name=f"model {n}") for n in range(12)]
-    shown = page(compare(many), many)
+    shown = render_page(compare(many), many)
     assert "<title>Comparison of model 0, model 1, model 2 and 9 more</title>" in shown
     assert "model 11" in shown
 

@@ -24,7 +24,10 @@ from support.made_up_reports import RUNGS, save
     [
         ({"sha256": "6" * 64}, "A and B are of different data"),
         ({"unit": "characters"}, r"different units \(words and characters\)"),
-        ({"protocol": {"name": "sweep", "lengths": [20]}}, r"different protocols \(ladder rungs=.* and sweep lengths="),
+        (
+            {"protocol": {"name": "sweep", "lengths": [20]}},
+            r"protocols \(ladder \(rungs=.* and sweep \(lengths=",
+        ),
         ({"protocol": {"name": "ladder", "rungs": ["title"]}}, "different protocols"),
     ],
     ids=["data", "unit", "protocol", "options"],

@@ -19,7 +19,6 @@ from impatience.evaluation.tables import (
     format_number,
     format_probability,
     format_setting,
-    to_html,
     to_latex,
     to_markdown,
     to_rich,
@@ -44,14 +43,6 @@ def test_markdown_is_one_line_a_row_and_escaped() -> None:
     assert lines[3] == "| --- | --- | ---: |"
     assert lines[4] == r"| C:\\x \#1 {y} \~^$ | a b | **1.00 ± 2.00** [−1.00, 3.00] |"
     assert len(lines) == 8
-
-
-def test_html_is_escaped_and_its_headings_have_scopes() -> None:
-    text = to_html(NASTY)
-    assert "<script>" not in text
-    assert text.count('scope="col"') == 3
-    assert text.count('scope="row"') == 2
-    assert '<td class="number"><strong>1.00 ± 2.00</strong> <small>[−1.00, 3.00]</small></td>' in text
 
 
 def test_latex_is_escaped_and_balanced() -> None:

@@ -73,7 +73,7 @@ def compare(
         "md": "\n".join(map(tables.to_markdown, shown)),
         "tex": "\n".join(map(tables.to_latex, shown)),
         "json": json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
-        "html": html_report.page(found, evaluated),
+        "html": html_report.render_page(found, evaluated),
     }
     with catch_write_errors(out, "Choose another folder (--out)."):
         out.mkdir(parents=True, exist_ok=True)

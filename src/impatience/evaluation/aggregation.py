@@ -66,16 +66,10 @@ class Quartiles:
 def summarise(
     columns: Mapping[str, Array], aggregates: Sequence[Aggregate], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> dict[str, Score]:
-    """Compute aggregates over texts, each with its interval.
+    """Compute aggregates of columns with one number for each text, each with its interval.
 
     A text counts for an aggregate if it has all of its columns. Memory does not grow with the number of draws, and
     the same seed gives the same intervals.
-
-    Args:
-        columns: Columns by name: one number for each text.
-        aggregates: Aggregates to compute.
-        seed: Seed of the draws.
-        resamples: Number of draws.
     """
     if not aggregates:
         return {}
@@ -149,35 +143,20 @@ def check_width(width: int) -> None:
 
 
 def bucket(target: int, width: int) -> str:
-    """Return the label of a target's bucket: with a width of 50, "300-350" holds targets from 300 to 349.
-
-    Raises:
-        OptionError: If the width is less than 1.
-    """
+    """Return the label of a target's bucket: with a width of 50, "300-350" holds targets from 300 to 349."""
     check_width(width)
     start = target // width * width
     return f"{start}-{start + width}"
 
 
 def buckets(targets: Sequence[int], width: int) -> dict[str, Indices]:
-    """Return the indices of the targets in each bucket, the shortest targets first.
-
-    Raises:
-        OptionError: If the width is less than 1.
-    """
+    """Return the indices of the targets in each bucket, the shortest targets first."""
     by_label = groups([bucket(target, width) for target in targets])
     return dict(sorted(by_label.items(), key=lambda item: targets[item[1][0]]))
 
 
 def difference(values: Array, baseline: Array, *, seed: int = 0, resamples: int = RESAMPLES) -> Score:
-    """Return the mean of values minus a baseline's, pair by pair, with its interval.
-
-    Args:
-        values: One number for each text.
-        baseline: The baseline's number for each text, in the same order; incomplete pairs are left out.
-        seed: Seed of the draws.
-        resamples: Number of draws.
-    """
+    """Return the mean of values minus a baseline's, pair by pair, with its interval; incomplete pairs are left out."""
     mean = Aggregate("difference", "mean difference", "neither", ("difference",))
     return summarise({"difference": values - baseline}, (mean,), seed=seed, resamples=resamples)["difference"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from impatience.metrics.base import Better
 from impatience.registry import nearest
 
 OUTLIER = 20
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -206,10 +207,14 @@ def _best(values: Mapping[str, float], better: Better) -> tuple[str, ...]:
     if better == "neither":
         return ()
     sign = -1 if better == "higher" else 1
-    ranks = {name: abs(value) if better == "zero" else sign * value for name, value in values.items()}
-    ranks = {name: rank for name, rank in ranks.items() if np.isfinite(rank)}
-    several = len(set(ranks.values())) > 1
-    return tuple(name for name, rank in ranks.items() if several and rank == min(ranks.values()))
+    return lowest({name: abs(value) if better == "zero" else sign * value for name, value in values.items()})
+
+
+def lowest(values: Mapping[T, float]) -> tuple[T, ...]:
+    """Return the keys with the lowest value; none if all have the same."""
+    known = {key: value for key, value in values.items() if np.isfinite(value)}
+    several = len(set(known.values())) > 1
+    return tuple(key for key, value in known.items() if several and value == min(known.values()))
 
 
 def _bucket(label: str, indices: Indices, reports: Sequence[LoadedReport], outlier: int) -> Bucket:

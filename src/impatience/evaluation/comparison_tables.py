@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from impatience.evaluation.comparison import Comparison, Difference, Measure, ReportSummary
+from impatience.evaluation.comparison import Comparison, Difference, Measure, ReportSummary, lowest
 from impatience.evaluation.report import Score
 from impatience.evaluation.tables import (
     MISSING,
@@ -50,9 +50,7 @@ def _overview(comparison: Comparison) -> Table:
     """
     endings = [measure for measure in comparison.measures if measure.name in _ENDINGS]
     measures = endings + [measure for measure in _primary(comparison) if measure.metric != "length"]
-    unforced = {report.name: report.mae for report in comparison.reports if not _mostly_forced(report)}
-    several = len(set(unforced.values())) > 1
-    best = [name for name, mae in unforced.items() if several and mae == min(unforced.values())]
+    best = lowest({report.name: report.mae for report in comparison.reports if not _mostly_forced(report)})
     rows = tuple(
         (
             Cell(report.name),
@@ -125,13 +123,13 @@ def _score(score: Score | None, measure: Measure, report: ReportSummary | None =
 
 def _buckets(comparison: Comparison, kind: str) -> Table:
     percent = kind == "outliers"
+    names = tuple(report.name for report in comparison.reports)
     rows = []
     for bucket in comparison.buckets:
-        values = bucket.outliers if percent else bucket.mae
-        several = len(set(values)) > 1
-        cells = (Cell(format_number(value, percent), best=several and value == min(values)) for value in values)
+        values = dict(enumerate(bucket.outliers if percent else bucket.mae))
+        best = lowest(values)
+        cells = (Cell(format_number(value, percent), best=index in best) for index, value in values.items())
         rows.append((Cell(bucket.label), Cell(f"{bucket.count:,}"), *cells))
-    names = tuple(report.name for report in comparison.reports)
     title = (
         f"Texts more than {comparison.outlier} off, in %, by target" if percent else "Mean absolute error, by target"
     )

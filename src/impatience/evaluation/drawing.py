@@ -45,15 +45,7 @@ def colormap(colors: tuple[str, ...], levels: int = 256) -> Any:
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-    """Write a figure to a file.
-
-    Args:
-        figure: Figure to write.
-        path: File name that ends in ``.png``, ``.svg`` or ``.pdf``; missing folders are made.
-
-    Returns:
-        The path.
-    """
+    """Write a figure to a ``.png``, ``.svg`` or ``.pdf`` file, make missing folders, and return the path."""
     path = Path(path)
     kind = path.suffix.removeprefix(".").lower()
     if kind not in _METADATA:

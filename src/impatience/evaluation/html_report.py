@@ -1,19 +1,19 @@
 """A comparison as one page of HTML: tables, figures, and the texts side by side, the worst ones first.
 
-The page is one file without scripts and without requests to other hosts. Everything that comes from a report is
-escaped. The same reports give the same bytes.
+The page is one file without scripts and without requests to other hosts. The template escapes all text of the reports.
+The same reports give the same bytes.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from html import escape
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jinja2 import Environment, PackageLoader
 
 from impatience.errors import ReportError
 from impatience.evaluation import figures
@@ -21,7 +21,7 @@ from impatience.evaluation.comparison import Comparison
 from impatience.evaluation.comparison_tables import tables
 from impatience.evaluation.drawing import encode
 from impatience.evaluation.load_reports import TEXTS, LoadedReport, Rows, rebucket
-from impatience.evaluation.tables import format_number, format_setting, to_html
+from impatience.evaluation.tables import format_number, format_setting
 from impatience.metrics.base import Array
 
 if TYPE_CHECKING:
@@ -33,44 +33,26 @@ _MAX_SOURCE = 4000
 _MAX_NAMES = 3
 
 
-def page(comparison: Comparison, reports: Sequence[LoadedReport]) -> str:
+def render_page(comparison: Comparison, reports: Sequence[LoadedReport]) -> str:
     """Return the page of a comparison of reports."""
-    title = _title([report.name for report in comparison.reports])
-    overview, *others = (f'<div class="wide">{to_html(table)}</div>' for table in tables(comparison))
-    sections = {
-        "main": ("At a glance", overview),
-        "pictures": ("Figures", _figures(comparison, reports)),
-        "tables": ("Tables", "\n".join(others)),
-        **{kind.anchor: (kind.title, _cards(kind, reports)) for kind in choose_samples(reports)},
-    }
-    contents = "".join(f'<li><a href="#{anchor}">{escape(head)}</a></li>' for anchor, (head, _) in sections.items())
-    body = "\n".join(
-        f'<section id="{anchor}"><h2>{escape(head)}</h2>\n{content}</section>'
-        for anchor, (head, content) in sections.items()
+    samples = [
+        {"anchor": samples.anchor, "title": samples.title, "requests": _requests(samples, reports)}
+        for samples in choose_samples(reports)
+    ]
+    template = Environment(
+        loader=PackageLoader("impatience.evaluation", "."),
+        autoescape=True,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    ).get_template("report.html")
+    return template.render(
+        title=_title([report.name for report in comparison.reports]),
+        facts=_facts(comparison),
+        notes=comparison.notes,
+        tables=tables(comparison),
+        figures=list(_figures(comparison, reports)),
+        samples=samples,
     )
-    style = files("impatience.evaluation").joinpath("report.css").read_text(encoding="utf-8")
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{escape(title)}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<header>
-<h1>{escape(title)}</h1>
-{_facts(comparison)}
-</header>
-<nav aria-label="Contents"><ul>{contents}</ul></nav>
-<main>
-{body}
-</main>
-</body>
-</html>
-"""
 
 
 def _title(names: Sequence[str]) -> str:
@@ -80,7 +62,7 @@ def _title(names: Sequence[str]) -> str:
     return f"Comparison of {', '.join(names[:_MAX_NAMES])}{more}"
 
 
-def _facts(comparison: Comparison) -> str:
+def _facts(comparison: Comparison) -> dict[str, str]:
     config = comparison.reports[0].config
     facts = {
         "Data": f"{format_setting(config.get('data'))}, {format_setting(config.get('split'))}",
@@ -92,12 +74,11 @@ def _facts(comparison: Comparison) -> str:
     }
     if len(comparison.reports) > 1:
         facts["Baseline"] = comparison.baseline
-    listed = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
-    notes = "".join(f'<p class="warning">{escape(note)}</p>' for note in comparison.notes)
-    return f"<dl>{listed}</dl>{notes}"
+    return facts
 
 
-def _figures(comparison: Comparison, reports: Sequence[LoadedReport]) -> str:
+def _figures(comparison: Comparison, reports: Sequence[LoadedReport]) -> Iterator[tuple[str, str]]:
+    """Draw each figure that the reports have numbers for, as a description and the PNG in base64."""
     by_target = rebucket(reports, comparison.bucket)
     maes = ", ".join(f"{report.name} {format_number(report.mae)}" for report in comparison.reports)
     drawn: list[tuple[str, Callable[[], Figure]]] = [
@@ -110,15 +91,9 @@ def _figures(comparison: Comparison, reports: Sequence[LoadedReport]) -> str:
         ("A score of quality by target length, a line for each report.", lambda: figures.quality_figure(by_target)),
         ("Error and quality for each group, a line for each report.", lambda: figures.ladder_figure(reports)),
     ]
-    parts = []
-    for text, draw in drawn:
-        try:
-            figure = draw()
-        except ReportError:  # the reports have no such score, or no groups
-            continue
-        png = base64.b64encode(encode(figure)).decode()
-        parts.append(f'<figure><img src="data:image/png;base64,{png}" alt="{escape(text)}"></figure>')
-    return "\n".join(parts)
+    for description, draw in drawn:
+        with suppress(ReportError):  # the reports have no such score, or no groups
+            yield description, base64.b64encode(encode(draw())).decode()
 
 
 @dataclass(frozen=True)
@@ -169,36 +144,30 @@ def _unfinished(rows: Rows) -> Array:
     return np.maximum(cut, np.nan_to_num(open_ended))
 
 
-def _cards(samples: Samples, reports: Sequence[LoadedReport]) -> str:
-    """Render requests with the texts of all reports; sources and references are those of the first report."""
+def _requests(samples: Samples, reports: Sequence[LoadedReport]) -> list[dict[str, Any]]:
+    """Return requests with the texts of all reports; sources and references are those of the first report."""
     rows = []
     for loaded in reports:
         facts = loaded.rows.table.take(list(samples.indices)).to_pylist()
         texts = loaded.rows.read(samples.indices, TEXTS if loaded is reports[0] else ["text"])
         rows.append([fact | text for fact, text in zip(facts, texts, strict=True)])
     names = [loaded.name for loaded in reports]
-    return "\n".join(_card(dict(zip(names, texts, strict=True))) for texts in zip(*rows, strict=True))
+    return [_request(dict(zip(names, texts, strict=True))) for texts in zip(*rows, strict=True)]
 
 
-def _card(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """Render one request with its row of each report."""
+def _request(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return one request with its text and facts in each report."""
     first = next(iter(rows.values()))
-    source = first["source"]
-    group = f", {first['group']}" if first["group"] else ""
-    head = f"{first['key']}{group}: {first['target']} {first['unit']} asked for"
-    shown = source if len(source) <= _MAX_SOURCE else f"{source[:_MAX_SOURCE]} …"
-    given = "".join(
-        f"<details><summary>Reference</summary><p>{escape(text)}</p></details>" for text in first["references"]
-    )
-    columns = "".join(_text(name, row) for name, row in rows.items())
-    return (
-        f'<article class="sample"><h3>{escape(head)}</h3>'
-        f"<details><summary>Source</summary><p>{escape(shown)}</p></details>{given}"
-        f'<div class="columns">{columns}</div></article>'
-    )
+    source, group = first["source"], f", {first['group']}" if first["group"] else ""
+    return {
+        "title": f"{first['key']}{group}: {first['target']} {first['unit']} asked for",
+        "source": source if len(source) <= _MAX_SOURCE else f"{source[:_MAX_SOURCE]} …",
+        "references": first["references"],
+        "texts": [(name, _text_facts(row), row["text"]) for name, row in rows.items()],
+    }
 
 
-def _text(name: str, row: Mapping[str, Any]) -> str:
+def _text_facts(row: Mapping[str, Any]) -> str:
     length, target = row["length"], row["target"]
     facts = [
         f"{length} of {target} {row['unit']} ({format_number(length - target, signed=True, digits=0)})",
@@ -206,8 +175,4 @@ def _text(name: str, row: Mapping[str, Any]) -> str:
     ]
     facts += ["cut"] if not row["ended"] else ["open end"] if row.get("finished") == 0 else []
     facts += [f"{format_number(row['repeated'], percent=True)} % repeats"] if row.get("looping") == 1 else []
-    return (
-        f'<div class="column"><h4>{escape(name)}</h4><p class="facts">{escape("; ".join(facts))}</p>'
-        f'<div class="text" tabindex="0" role="group" aria-label="{escape(f"Text of {name}")}">'
-        f"{escape(row['text'])}</div></div>"
-    )
+    return "; ".join(facts)

@@ -6,7 +6,7 @@ Only reports of the same data, unit, protocol and requests can be compared; all 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy as np
 from impatience.errors import OptionError, ReportError
 from impatience.evaluation.aggregation import buckets, groups, summarise, summarise_parts
 from impatience.evaluation.report import ROWS, EvalReport, rescore
+from impatience.evaluation.tables import format_setting
 from impatience.metrics import METRICS, Aggregate, Metric
 from impatience.metrics.base import Array
 from impatience.registry import nearest, require
@@ -136,19 +137,14 @@ _SAME = {
 
 def _check_same_setup(names: list[str], reports: list[EvalReport]) -> None:
     for key, (what, advice) in _SAME.items():
-        first = reports[0].config.get(key)
-        for name, report in zip(names, reports, strict=True):
-            if (value := report.config.get(key)) != first:
+        first, *others = (report.config.get(key) for report in reports)
+        for name, value in zip(names[1:], others, strict=True):
+            if value != first:
+                values = f"{format_setting(first):.80} and {format_setting(value):.80}"
                 raise ReportError(
-                    f"{names[0]} and {name} are of different {what} ({_shorten(first)} and {_shorten(value)}), "
-                    f"so their numbers cannot be compared. {advice}"
+                    f"{names[0]} and {name} are of different {what} ({values}), so their numbers cannot be compared. "
+                    f"{advice}"
                 )
-
-
-def _shorten(value: object) -> str:
-    if isinstance(value, Mapping):
-        return " ".join([str(value.get("name")), *(f"{key}={item}" for key, item in value.items() if key != "name")])
-    return str(value)[:16]
 
 
 def _read_rows(report: EvalReport) -> Rows:

@@ -84,16 +84,10 @@ class Predictions:
         return self.file.is_file() and self.file.stat().st_size > 0
 
     def recover(self, batches: Sequence[Sequence[str]]) -> int:
-        """Remove an incomplete batch from the end of the file.
-
-        Args:
-            batches: The keys of every batch.
-
-        Returns:
-            The number of complete batches.
+        """Remove an incomplete batch from the end of the file and return the number of complete ones.
 
         Raises:
-            ReportError: If the file holds anything but these batches.
+            ReportError: If the file holds anything but these batches, which are given by their keys.
         """
         expected = ((number, key) for number, keys in enumerate(batches) for key in keys)
         ends = {rows: number for number, rows in enumerate(accumulate(map(len, batches)), 1)}
@@ -179,14 +173,7 @@ WriteRows = Callable[[Sequence[Prediction], Mapping[str, Sequence[float]]], None
 
 @contextmanager
 def open_rows(folder: Path, columns: Sequence[str]) -> Iterator[WriteRows]:
-    """Write rows.parquet a row group at a time; the file appears only when it is complete.
-
-    Args:
-        folder: Folder of the evaluation.
-        columns: Columns of the metrics.
-
-    Yields:
-        A function that writes some predictions with the values of every column.
+    """Yield a function that adds predictions with their metrics' columns to rows.parquet, which appears when complete.
 
     Raises:
         ReportError: If it cannot be written.

@@ -28,12 +28,7 @@ DEFAULT_BUCKET = 50
 def score(
     folder: Path, metrics: Sequence[str | Metric] = DEFAULT_METRICS, *, bucket: int = DEFAULT_BUCKET
 ) -> EvalReport:
-    """Score the texts of a folder, whether or not they were scored before.
-
-    Args:
-        folder: Folder that ``evaluate`` wrote.
-        metrics: Names, or metrics with their options.
-        bucket: Width of the buckets of target lengths.
+    """Score the texts in a folder of ``evaluate``, whether or not they were scored before.
 
     Raises:
         ReportError: If the folder holds no evaluation, or not all of its texts.

@@ -1,8 +1,7 @@
-"""A table, rendered as Markdown, HTML, LaTeX or for the terminal."""
+"""A table, rendered as Markdown, LaTeX or for the terminal."""
 
 from __future__ import annotations
 
-import html
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -91,15 +90,15 @@ def to_markdown(table: Table) -> str:
     lines = [f"## {_markdown(table.title)}", ""]
     lines.append(_line(map(_markdown, table.headings)))
     lines.append(_line("---" if column < table.text_columns else "---:" for column in range(len(table.headings))))
-    for row in table.rows:
-        cells = []
-        for cell in row:
-            text = _markdown(cell.text)
-            cells.append(" ".join(filter(None, [f"**{text}**" if cell.best else text, cell.interval])))
-        lines.append(_line(cells))
+    lines += [_line(map(_markdown_cell, row)) for row in table.rows]
     if table.note:
         lines += ["", _markdown(table.note)]
     return "\n".join(lines) + "\n"
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = f"**{_markdown(cell.text)}**" if cell.best else _markdown(cell.text)
+    return f"{text} {cell.interval}".strip()
 
 
 def _line(cells: Iterable[str]) -> str:
@@ -110,35 +109,6 @@ def _markdown(text: str) -> str:
     return re.sub(r"([\\`*_|<>\[\]#~&])", r"\\\1", " ".join(text.split()))
 
 
-def to_html(table: Table) -> str:
-    """Render as an HTML fragment: a table with a caption, every heading with its scope."""
-    parts = [f'<table id="{html.escape(table.name)}">', f"<caption>{html.escape(table.title)}</caption>"]
-    classes = ["" if column < table.text_columns else ' class="number"' for column in range(len(table.headings))]
-    heads = "".join(
-        f'<th scope="col"{css}>{html.escape(heading)}</th>'
-        for css, heading in zip(classes, table.headings, strict=True)
-    )
-    parts += [f"<thead><tr>{heads}</tr></thead>", "<tbody>"]
-    for row in table.rows:
-        cells = [
-            f'<th scope="row">{_html_cell(cell)}</th>'
-            if column < table.row_headings
-            else f"<td{css}>{_html_cell(cell)}</td>"
-            for column, (css, cell) in enumerate(zip(classes, row, strict=True))
-        ]
-        parts.append(f"<tr>{''.join(cells)}</tr>")
-    parts.append("</tbody></table>")
-    if table.note:
-        parts.append(f'<p class="note">{html.escape(table.note)}</p>')
-    return "\n".join(parts)
-
-
-def _html_cell(cell: Cell) -> str:
-    text = html.escape(cell.text)
-    text = f"<strong>{text}</strong>" if cell.best else text
-    return f"{text} <small>{html.escape(cell.interval)}</small>" if cell.interval else text
-
-
 def to_latex(table: Table) -> str:
     """Render as a LaTeX table for booktabs and graphicx; a table that is too wide is scaled to the line."""
     lines = [r"\begin{table}[ht]", r"\centering", r"\small"]
@@ -146,15 +116,15 @@ def to_latex(table: Table) -> str:
     columns = "l" * table.text_columns + "r" * (len(table.headings) - table.text_columns)
     lines += [rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}", r"\toprule"]
     lines += [_latex_row(map(_latex, table.headings)), r"\midrule"]
-    for row in table.rows:
-        cells = []
-        for cell in row:
-            text = rf"\textbf{{{_latex(cell.text)}}}" if cell.best else _latex(cell.text)
-            cells.append(rf"{text} {{\scriptsize {_latex(cell.interval)}}}" if cell.interval else text)
-        lines.append(_latex_row(cells))
+    lines += [_latex_row(map(_latex_cell, row)) for row in table.rows]
     lines += [r"\bottomrule", r"\end{tabular}}"]
     caption = f"{table.title}. {table.note}" if table.note else f"{table.title}."
     return "\n".join([*lines, rf"\caption{{{_latex(caption)}}}", rf"\label{{tab:{table.name}}}", r"\end{table}", ""])
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = rf"\textbf{{{_latex(cell.text)}}}" if cell.best else _latex(cell.text)
+    return rf"{text} {{\scriptsize {_latex(cell.interval)}}}" if cell.interval else text
 
 
 def _latex_row(cells: Iterable[str]) -> str:
@@ -162,14 +132,8 @@ def _latex_row(cells: Iterable[str]) -> str:
 
 
 _LATEX = {
+    **{character: f"\\{character}" for character in "{}$&#%_"},
     "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
     "^": r"\textasciicircum{}",
     "~": r"\textasciitilde{}",
     "<": r"\textless{}",
@@ -188,7 +152,7 @@ _LATEX = {
 
 
 def _latex(text: str) -> str:
-    return "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split()))
+    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))
 
 
 def to_rich(tables: Sequence[Table], width: int) -> Group:
