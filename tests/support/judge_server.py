@@ -1,4 +1,4 @@
-"""A judge that is a real HTTP server on loopback, and the ways in which it can fail."""
+"""A judge as an HTTP server on loopback, with replies that fail in different ways."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Reply = Callable[["Handler"], None]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Plays the next line of the server's script; when there is none left, answers well."""
+    """Sends the next reply of the server's script; when none is left, a correct answer."""
 
     server: Server
     question: dict[str, Any]
@@ -25,7 +25,7 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with self.server.lock:
             self.server.seen.append((self.path, dict(self.headers), body))
-            reply = self.server.script.pop(0) if self.server.script else answer
+            reply = self.server.script.pop(0) if self.server.script else send_answer
         self.question = material(body)
         reply(self)
 
@@ -41,35 +41,35 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """A judge on loopback; ``speak`` is what it says, ``script`` the replies it gives before."""
+    """A judge on loopback; ``script`` holds its first replies, ``speak`` makes all later answers."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.lock, self.over = threading.Lock(), threading.Event()
         self.seen: list[tuple[str, dict[str, str], dict[str, Any]]] = []
         self.script: list[Reply] = []
-        self.speak: Callable[[dict[str, Any]], str] = well
+        self.speak: Callable[[dict[str, Any]], str] = answer_correctly
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}/v1"
 
     def handle_error(self, *args: object) -> None:
-        """Say nothing of clients that hung up."""
+        """Ignore clients that closed the connection."""
 
 
 def material(body: dict[str, Any]) -> dict[str, Any]:
-    """Read the JSON object in the middle of a question."""
+    """Return the JSON object in the middle of a prompt."""
     text = body["messages"][0]["content"]
-    found: dict[str, Any] = json.loads(text[text.index("\n{") : text.rindex("\n}") + 2])
-    return found
+    content: dict[str, Any] = json.loads(text[text.index("\n{") : text.rindex("\n}") + 2])
+    return content
 
 
 def kind(question: dict[str, Any]) -> str:
     return "errors" if "source" in question else "facts" if "text" in question else "support"
 
 
-def well(question: dict[str, Any]) -> str:
+def answer_correctly(question: dict[str, Any]) -> str:
     """Judge by plain containment: a sentence is right if the source has it; a fact is a sentence of the reference."""
     sentences = question.get("sentences", {})
     content: dict[str, Any]
@@ -85,7 +85,7 @@ def well(question: dict[str, Any]) -> str:
     return json.dumps(content)
 
 
-def answer(handler: Handler) -> None:
+def send_answer(handler: Handler) -> None:
     message = {"choices": [{"message": {"content": handler.server.speak(handler.question)}}]}
     handler.send(200, json.dumps(message).encode())
 
@@ -99,7 +99,7 @@ def silent(handler: Handler) -> None:
 
 
 def drip(handler: Handler) -> None:
-    """Send a byte now and then, each in time, so that only the whole takes too long."""
+    """Send single bytes, each in time, so that only the whole answer takes too long."""
     handler.send(200, b"", Content_Length="1000")
     while not handler.server.over.wait(0.02):
         handler.wfile.write(b" ")
@@ -114,6 +114,6 @@ def hung_up(handler: Handler) -> None:
 
 
 def serve() -> AbstractContextManager[Server]:
-    """Run a judge for as long as the block lasts."""
+    """Run a judge while the block runs."""
     server = Server()
     return running(server, server.over)

@@ -190,12 +190,17 @@ def _measures(reports: Sequence[LoadedReport]) -> list[Measure]:
     """Return the aggregates of any report, in the order of the metrics; those of unknown metrics come last."""
     names = dict.fromkeys(name for loaded in reports for name in loaded.report.scores)
     metrics = {name: metric for loaded in reports for name, metric in installed_metrics(loaded.report).items()}
-    owners = {one.name: metric for metric, kind in metrics.items() for one in kind.aggregates if one.name in names}
+    owners = {
+        aggregate.name: name
+        for name, metric in metrics.items()
+        for aggregate in metric.aggregates
+        if aggregate.name in names
+    }
     measures = []
     for name in dict.fromkeys([*owners, *names]):
         aggregate = find_aggregate(reports, name)
-        values = {one.name: one.report.scores[name].value for one in reports if name in one.report.scores}
-        best = _best(values, aggregate.better)
+        scores = {loaded.name: loaded.report.scores.get(name) for loaded in reports}
+        best = _best({key: score.value for key, score in scores.items() if score}, aggregate.better)
         measures.append(
             Measure(name, owners.get(name, ""), aggregate.summary, aggregate.better, aggregate.percent, best)
         )
@@ -232,7 +237,7 @@ def _differences(
     for name in columns:
         if not baseline.rows.has(name):
             raise OptionError(f"--column {name}: there is none in {baseline.name}.{nearest(name, known)}")
-    tested = []
+    differences = []
     for name in columns or _main_columns(reports):
         column = known.get(name, Column(name, ""))
         for loaded in reports:
@@ -241,16 +246,16 @@ def _differences(
                 mean, test = difference(*values), t_test(*values)
                 interval = (mean.value, mean.low, mean.high)
                 shown = (loaded.name, name, column.better, column.percent)
-                tested.append(Difference(*shown, test.count, *interval, test.t, test.p, np.nan))
-    corrected = holm([one.p for one in tested])
-    return tuple(replace(one, p_holm=p) for one, p in zip(tested, corrected, strict=True))
+                differences.append(Difference(*shown, test.count, *interval, test.t, test.p, np.nan))
+    corrected = holm([test.p for test in differences])
+    return tuple(replace(test, p_holm=p) for test, p in zip(differences, corrected, strict=True))
 
 
 def _main_columns(reports: Sequence[LoadedReport]) -> list[str]:
     """Return the absolute error, and the column of the first aggregate of each metric that all reports have."""
     first, *others = (installed_metrics(loaded.report) for loaded in reports)
     primary = [kind.aggregates[0] for name, kind in first.items() if all(name in other for other in others)]
-    return list(dict.fromkeys([ERROR, *(one.columns[0] for one in primary if len(one.columns) == 1)]))
+    return list(dict.fromkeys([ERROR, *(aggregate.columns[0] for aggregate in primary if len(aggregate.columns) == 1)]))
 
 
 def _notes(reports: Sequence[LoadedReport]) -> list[str]:

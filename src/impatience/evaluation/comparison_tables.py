@@ -29,13 +29,13 @@ _ARROWS: dict[Better, str] = {"lower": " ↓", "higher": " ↑", "zero": " → 0
 
 def tables(comparison: Comparison) -> list[Table]:
     """Return every table of a comparison that is not empty."""
-    found = [_overview(comparison), *_metrics(comparison)]
-    found += [_buckets(comparison, "mae"), _buckets(comparison, "outliers"), _quartiles(comparison)]
+    shown = [_overview(comparison), *_metrics(comparison)]
+    shown += [_buckets(comparison, "mae"), _buckets(comparison, "outliers"), _quartiles(comparison)]
     if any(report.groups for report in comparison.reports):
-        found.append(_groups(comparison))
+        shown.append(_groups(comparison))
     if comparison.differences:
-        found.append(_differences(comparison))
-    return [*found, _reports(comparison)]
+        shown.append(_differences(comparison))
+    return [*shown, _reports(comparison)]
 
 
 def summary(comparison: Comparison) -> list[Table]:
@@ -89,7 +89,7 @@ def _metric(comparison: Comparison, metric: str) -> Table:
     """Return one row for each score, with its explanation, or one row for each report if there are many."""
     measures = [measure for measure in comparison.measures if measure.metric == metric]
     reports = comparison.reports
-    scores = [[_score(report.scores.get(one.name), one, report) for one in measures] for report in reports]
+    scores = [[_score(report.scores.get(measure.name), measure, report) for measure in measures] for report in reports]
     about = METRICS[metric].summary if metric else "scores of metrics that are not installed here"
     slug = re.sub(r"[^a-z0-9]+", "-", (metric or "other").lower()).strip("-")
     name, title = f"metric-{slug}", f"{(metric or 'other').capitalize()}: {about}"
@@ -174,8 +174,8 @@ def _reports(comparison: Comparison) -> Table:
     for report in comparison.reports:
         facts = {fact: format_setting(report.config.get(fact)) for fact in ("model", "method", "strategy", "seed")}
         facts["commit"] = _COMMIT.sub(r"\1", format_setting(report.environment.get("commit")))
-        others = ("impatience", "transformers", "torch", "cpu", "gpu")
-        columns.append(facts | {fact: format_setting(report.environment.get(fact)) for fact in others})
+        environment = ("impatience", "transformers", "torch", "cpu", "gpu")
+        columns.append(facts | {fact: format_setting(report.environment.get(fact)) for fact in environment})
     rows = tuple((Cell(fact), *(Cell(facts[fact]) for facts in columns)) for fact in columns[0])
     headings = ("report", *(report.name for report in comparison.reports))
     return Table("reports", "What was evaluated", headings, rows, text_columns=len(headings))

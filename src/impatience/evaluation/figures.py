@@ -98,12 +98,12 @@ def lengths_figure(reports: Sequence[LoadedReport]) -> Figure:
     top = 1.04 * max(loaded.rows.numbers(name).max() for loaded in reports for name in ("target", "length"))
     for number, (axes, loaded) in enumerate(zip(panels, reports, strict=True)):
         color = COLORS[number % len(COLORS)]
-        asked, written = loaded.rows.numbers("target"), loaded.rows.numbers("length")
+        targets, lengths = loaded.rows.numbers("target"), loaded.rows.numbers("length")
         axes.plot([0, top], [0, top], color=INK, linewidth=1, zorder=3, label="asked for")
         if crowded:
             axes.hexbin(
-                asked,
-                written,
+                targets,
+                lengths,
                 gridsize=42,
                 extent=(0, top, 0, top),
                 bins="log",
@@ -112,10 +112,10 @@ def lengths_figure(reports: Sequence[LoadedReport]) -> Figure:
                 linewidths=0.1,
             )
         else:
-            axes.scatter(asked, written, s=13, color=color, alpha=0.45, linewidths=0)
+            axes.scatter(targets, lengths, s=13, color=color, alpha=0.45, linewidths=0)
         axes.set(xlim=(0, top), ylim=(0, top), aspect="equal", anchor="W")
         axes.locator_params(nbins=5)
-        exact = float((asked == written).mean())
+        exact = float((targets == lengths).mean())
         _set_title(axes, loaded, f"{100 * exact:.1f} % exact")
         _clean(axes)
     _label_outer(panels, f"asked for ({unit})", f"written ({unit})")

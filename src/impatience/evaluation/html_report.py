@@ -70,7 +70,9 @@ def _facts(comparison: Comparison) -> dict[str, str]:
         "Protocol": format_setting(config.get("protocol")),
         "Unit": comparison.unit,
         "Texts of each report": f"{comparison.count:,}",
-        "Commit": ", ".join(dict.fromkeys(format_setting(one.environment.get("commit")) for one in comparison.reports)),
+        "Commit": ", ".join(
+            dict.fromkeys(format_setting(report.environment.get("commit")) for report in comparison.reports)
+        ),
     }
     if len(comparison.reports) > 1:
         facts["Baseline"] = comparison.baseline

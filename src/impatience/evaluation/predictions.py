@@ -80,7 +80,7 @@ class Predictions:
 
     @property
     def started(self) -> bool:
-        """Whether a text has been written."""
+        """True once a text has been written."""
         return self.file.is_file() and self.file.stat().st_size > 0
 
     def recover(self, batches: Sequence[Sequence[str]]) -> int:
@@ -190,14 +190,14 @@ def open_rows(folder: Path, columns: Sequence[str]) -> Iterator[WriteRows]:
         **dict.fromkeys(("target", "length", "tokens", "tokens_spent"), pyarrow.int64()),
         **dict.fromkeys(columns, pyarrow.float64()),
     }
-    own = [field.name for field in fields(Prediction)]
-    schema = pyarrow.schema([(name, types.get(name, pyarrow.string())) for name in (*own, *columns)])
+    names = [field.name for field in fields(Prediction)]
+    schema = pyarrow.schema([(name, types.get(name, pyarrow.string())) for name in (*names, *columns)])
     incomplete = folder / f".{ROWS}"
     with catch_write_errors(folder):
         writer = pyarrow.parquet.ParquetWriter(incomplete, schema, compression="zstd")
 
     def write(predictions: Sequence[Prediction], values: Mapping[str, Sequence[float]]) -> None:
-        table = {name: [getattr(prediction, name) for prediction in predictions] for name in own}
+        table = {name: [getattr(prediction, name) for prediction in predictions] for name in names}
         with catch_write_errors(folder):
             writer.write_table(pyarrow.table({**table, **values}, schema=schema))
 

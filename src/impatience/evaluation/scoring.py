@@ -1,4 +1,4 @@
-"""Scoring of written texts by metrics, as often as one likes.
+"""Scores written texts with metrics, as often as needed.
 
 Texts are read, scored and written a thousand at a time; only the numbers stay in memory, for the intervals.
 """
