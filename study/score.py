@@ -1,10 +1,10 @@
-"""Score what study/run.py wrote, and keep the small reports.
+"""Score the texts of study/run.py and store the small reports.
 
     python study/score.py OUT results/a [--metrics length,ending,rouge,bleu] [--only RUN/TASK] [--commit HASH]
 
 Every task of every run becomes ``results/a/<task>/<run>.json``: the report without texts, from which docs/results.md is
-made. Rows and texts stay in OUT. Where the texts were written without git, ``--commit`` says by which code.
-``--encoder FOLDER --layers N`` adds BERTScore by that encoder.
+made. Rows and texts stay in OUT. ``--commit`` gives the commit of the code if the texts were written without git.
+``--encoder FOLDER --layers N`` adds BERTScore with that encoder.
 """
 
 from __future__ import annotations
@@ -31,29 +31,31 @@ def main() -> None:
     parser.add_argument("--encoder", default=None)
     parser.add_argument("--layers", type=int, default=None)
     parser.add_argument("--commit", default=None)
-    wanted = parser.parse_args()
-    metrics = [METRICS[name]() for name in wanted.metrics.split(",")]
-    if wanted.encoder:
-        metrics.append(build(METRICS["bertscore"], {"model": wanted.encoder, "layers": wanted.layers}, "bertscore"))
-    for mark in sorted(wanted.out.glob("*/*/written")):
-        task = mark.parent
-        if not fnmatch.fnmatch(f"{task.parent.name}/{task.name}", wanted.only):
+    arguments = parser.parse_args()
+    metrics = [METRICS[name]() for name in arguments.metrics.split(",")]
+    if arguments.encoder:
+        metrics.append(
+            build(METRICS["bertscore"], {"model": arguments.encoder, "layers": arguments.layers}, "bertscore")
+        )
+    for marker in sorted(arguments.out.glob("*/*/written")):
+        task = marker.parent
+        if not fnmatch.fnmatch(f"{task.parent.name}/{task.name}", arguments.only):
             continue
         report = score(task, metrics)
-        kept = wanted.results / task.name / f"{task.parent.name}.json"
-        kept.parent.mkdir(parents=True, exist_ok=True)
+        file = arguments.results / task.name / f"{task.parent.name}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
         content = json.loads((task / REPORT).read_text(encoding="utf-8"))
         content["config"]["model"] = task.parent.name
-        if wanted.encoder:
-            content["config"]["metrics"]["bertscore"]["model"] = Path(wanted.encoder).name
-        content["environment"]["commit"] = content["environment"]["commit"] or wanted.commit
-        kept.write_text(json.dumps(rounded(content), separators=(",", ":")) + "\n", encoding="utf-8")
+        if arguments.encoder:
+            content["config"]["metrics"]["bertscore"]["model"] = Path(arguments.encoder).name
+        content["environment"]["commit"] = content["environment"]["commit"] or arguments.commit
+        file.write_text(json.dumps(rounded(content), separators=(",", ":")) + "\n", encoding="utf-8")
         mae, exact = report.scores["mae"], report.scores["exact"]
         print(f"{task.parent.name:32} {task.name:12} n {report.count:5} MAE {mae.value:8.2f} exact {exact.value:.1%}")
 
 
 def rounded(value: Any) -> Any:
-    """Return plain values with six digits of every number that has more."""
+    """Return plain values with every number rounded to six digits."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):

@@ -1,9 +1,9 @@
-"""Make docs/results.md, and its picture, from the committed reports.
+"""Make docs/results.md and its figure from the committed reports.
 
     python study/tables.py
 
-Reports lie in ``results/<study>/<task>/<model>-<row>-<seed>.json``, as study/score.py leaves them. Every figure is the
-mean over seeds; where there are several, the least and the greatest stand behind it.
+Reports are in ``results/<study>/<task>/<model>-<row>-<seed>.json``, as study/score.py writes them. Every number is the
+mean over seeds; if there are several, the minimum and the maximum follow in brackets.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ ROWS = {
     "long-copies": "trained on abstracts and their first sentences",
     "lora": "adapters of rank 24",
 }
-WAYS = {
+STRATEGIES = {
     **{"natural": "", "exact": ", held to the word"},
     **{"endings": ", 9 tries", "endings-exact": ", 9 tries, then held to the word"},
     **{"truncate": ", cut", "forced_eos": ", forced"},
 }
 COUNTS = ("mae", "tokens_spent")
-"""Scores that are no shares."""
+"""Scores that are not shares."""
 COLOURS = {
     **{"none": "#616e7c", "pre": "#e0a030", "rpe": "#2c6e9b"},
     **{"lrpe": "#4aa3a2", "laam": "#8a5a9e", "glide": "#c0324a"},
@@ -71,8 +71,8 @@ Pick = Callable[[EvalReport], float]
 
 
 def main() -> None:
-    """Write the page and the picture."""
-    drawing.save(picture(), ROOT / "docs" / "images" / "study-a.png")
+    """Write the page and the figure."""
+    drawing.save(figure(), ROOT / "docs" / "images" / "study-a.png")
     (ROOT / "docs" / "results.md").write_text(page(), encoding="utf-8")
 
 
@@ -82,11 +82,11 @@ def page() -> str:
     return re.sub(r"\{\{(\w+) (.*?)\}\}", lambda made: TABLES[made[1]](*made[2].split()), text)
 
 
-def picture() -> Any:
-    """Draw how far off texts are at each length, with every method, on Marian."""
+def figure() -> Any:
+    """Draw the error at each length, with every method, on Marian."""
     title = "Trained on 20 to 57 tokens, asked for 10 to 1,000"
-    figure = drawing.new_figure(10, 5.6, title, "Mean error in tokens on Marian; 32 texts a length")
-    axes = figure.add_axes((0.08, 0.12, 0.58, 0.7))
+    drawn = drawing.new_figure(10, 5.6, title, "Mean error in tokens on Marian; 32 texts a length")
+    axes = drawn.add_axes((0.08, 0.12, 0.58, 0.7))
     axes.axvspan(20, 57, color=drawing.FAINT, alpha=0.6, linewidth=0)
     axes.set(xscale="log", xlabel="tokens asked for", xlim=(9, 1100))
     axes.set_yscale("symlog", linthresh=0.1)
@@ -95,12 +95,11 @@ def picture() -> Any:
     for row, seeds in read("a", "sweep")["marian"].items():
         groups = list(seeds[0].groups)
         errors = [sum(report.groups[group]["mae"].value for report in seeds) / len(seeds) for group in groups]
-        ours, own = not row.startswith("paper"), row == "glide"
-        style = {"color": COLOURS[row.removeprefix("paper-")], "linestyle": "-" if ours else ":"}
+        style = {"color": COLOURS[row.removeprefix("paper-")], "linestyle": ":" if row.startswith("paper") else "-"}
         axes.plot(
             [int(group) for group in groups],
             errors,
-            linewidth=3 if own else 1.8,
+            linewidth=3 if row == "glide" else 1.8,
             marker="o",
             ms=4,
             clip_on=False,
@@ -111,11 +110,11 @@ def picture() -> Any:
     axes.set_yticks([0, 1, 10, 100, 1000], ["0", "1", "10", "100", "1,000"])
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
-    for place, (_, name, colour) in enumerate(sorted(ends, reverse=True)):
-        figure.text(0.69, 0.79 - 0.07 * place, name, color=colour, size=11.5)
+    for index, (_, name, colour) in enumerate(sorted(ends, reverse=True)):
+        drawn.text(0.69, 0.79 - 0.07 * index, name, color=colour, size=11.5)
     legend = "The band of the training is grey;\nwhat is dotted is as in the paper."
-    figure.text(0.69, 0.12, legend, size=10.5, color=drawing.SOFT)
-    return figure
+    drawn.text(0.69, 0.12, legend, size=10.5, color=drawing.SOFT)
+    return drawn
 
 
 def read(study: str, task: str) -> dict[str, dict[str, Seeds]]:
@@ -145,37 +144,37 @@ def band(study: str, task: str) -> str:
 
 
 def lengths(study: str, score: str, *tasks: str) -> str:
-    """Return a table of one score, a column for each length or rung that was asked for; tasks differ in strategy."""
+    """Return a table of one score with a column for each target or rung; tasks differ in strategy."""
     reports = [seeds[0] for task in tasks for rows in read(study, task).values() for seeds in rows.values()]
     reports = [report for report in reports if score in report.scores]
     groups = dict.fromkeys(group for report in reports for group in report.groups)
-    times = 1 if score in COUNTS else 100
+    factor = 1 if score in COUNTS else 100
     columns: dict[str, Pick] = {
-        group: (lambda report, group=group: times * report.groups[group][score].value) for group in groups
+        group: (lambda report, group=group: factor * report.groups[group][score].value) for group in groups
     }
-    columns["all"] = lambda report: times * report.scores[score].value
+    columns["all"] = lambda report: factor * report.scores[score].value
     return _table(study, tasks, columns, score)
 
 
 def changes(study: str, near: str, far: str) -> str:
-    """Return a table of one change at a time: in the band, and at the lengths of a sweep, the farthest apart."""
+    """Return a table of single changes: in the band of the training, at the lengths of a sweep, and at its last one."""
     last = list(next(iter(next(iter(read(study, far).values())).values()))[0].groups)[-1]
     lines = []
     for model, rows in read(study, near).items():
         for row, (report, *_) in rows.items():
-            beyond = read(study, far)[model][row][0]
+            swept = read(study, far)[model][row][0]
             shares = [report.scores[name].value for name in ("exact", "finished", "rougeL")]
-            farther = [beyond.scores["exact"], beyond.groups[last]["exact"], beyond.scores["finished"]]
+            sweep_shares = [swept.scores["exact"], swept.groups[last]["exact"], swept.scores["finished"]]
             cells = [report.scores["mae"].value, *(100 * share for share in shares)]
-            cells += [beyond.scores["mae"].value, *(100 * share.value for share in farther)]
+            cells += [swept.scores["mae"].value, *(100 * share.value for share in sweep_shares)]
             lines.append([MODELS[model], ROWS[row], *(_cell([value]) for value in cells)])
-    here = [f"band: {name}" for name in ("MAE", "exact, %", "finished, %", "ROUGE-L")]
-    there = [f"sweep: {name}" for name in ("MAE", "exact, %", f"exact at {last}, %", "finished, %")]
-    return _lines(["model", "change", *here, *there], lines)
+    band_columns = [f"band: {name}" for name in ("MAE", "exact, %", "finished, %", "ROUGE-L")]
+    sweep_columns = [f"sweep: {name}" for name in ("MAE", "exact, %", f"exact at {last}, %", "finished, %")]
+    return _lines(["model", "change", *band_columns, *sweep_columns], lines)
 
 
 def factor(study: str, task: str, model: str, worse: str, better: str) -> str:
-    """Return how many times as far off one row is as another, with the least and the greatest that seeds allow."""
+    """Return the ratio of the errors of two rows, with its minimum and maximum over seeds."""
     far, near = ([seed.scores["mae"].value for seed in read(study, task)[model][row]] for row in (worse, better))
     ends = min(far) / max(near), max(far) / min(near)
     return f"{mean(far) / mean(near):.0f} times ({ends[0]:.0f} to {ends[1]:.0f})"
@@ -198,7 +197,7 @@ def _table(study: str, tasks: Sequence[str], columns: dict[str, Pick], needed: s
     lines = [
         [
             MODELS[model],
-            ROWS[row] + _way(seeds[0]),
+            ROWS[row] + _strategy(seeds[0]),
             str(len(seeds)),
             *(_cell(list(_picked(pick, seeds))) for pick in columns.values()),
         ]
@@ -224,10 +223,10 @@ def _picked(pick: Pick, seeds: Seeds) -> Iterator[float]:
             yield pick(report)
 
 
-def _way(report: EvalReport) -> str:
+def _strategy(report: EvalReport) -> str:
     strategy = report.config["strategy"]
-    held = strategy.get("landing", "natural")
-    return WAYS[strategy["name"] if held == "natural" else f"{strategy['name']}-{held}"]
+    landing = strategy.get("landing", "natural")
+    return STRATEGIES[strategy["name"] if landing == "natural" else f"{strategy['name']}-{landing}"]
 
 
 def _cell(values: Sequence[float]) -> str:
