@@ -244,8 +244,10 @@ def waits() -> list[float]:
 
 
 @pytest.fixture
-def client(server: Server, tmp_path: Path, waits: list[float]) -> JudgeClient:
-    return JudgeClient(server.url, "tiny-judge", SECRET, tmp_path / "answers", 20.0, 3, wait=waits.append)
+def client(server: Server, tmp_path: Path, waits: list[float]) -> Iterator[JudgeClient]:
+    judge_client = JudgeClient(server.url, "tiny-judge", SECRET, tmp_path / "answers", 20.0, 3, wait=waits.append)
+    yield judge_client
+    judge_client.close()
 
 
 PROMPT = 'Judge this.\n{"text": "A b c.", "sentences": {}\n}'

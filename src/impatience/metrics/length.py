@@ -25,7 +25,7 @@ class Length(Metric):
 
     summary: ClassVar[str] = "how far texts are from the length asked for"
     columns: ClassVar[tuple[Column, ...]] = (
-        Column("error", "length less target", "zero"),
+        Column("error", "length minus target", "zero"),
         Column("absolute_error", "how far the length is from the target", "lower"),
         Column("squared_error", "the square of that"),
         Column("relative_error", "how far the length is from the target, as a share of it", "lower", percent=True),
@@ -33,7 +33,7 @@ class Length(Metric):
         Column("within_1", "1 if it is at most 1 off", "higher", percent=True),
         Column("within_5_percent", "1 if it is at most 5 % of the target off", "higher", percent=True),
         Column("within_10_percent", "1 if it is at most 10 % of the target off", "higher", percent=True),
-        Column("outlier", "1 if it is more than 20 off, or than length.outlier says", "lower", percent=True),
+        Column("outlier", "1 if it is more than 20 off, unless length.outlier is set", "lower", percent=True),
     )
     aggregates: ClassVar[tuple[Aggregate, ...]] = (
         Aggregate("mae", "mean absolute error", "lower", ("absolute_error",)),
@@ -44,14 +44,14 @@ class Length(Metric):
             ("absolute_error", "squared_error"),
             standard_deviation,
         ),
-        Aggregate("bias", "mean of length less target", "zero", ("error",)),
+        Aggregate("bias", "mean of length minus target", "zero", ("error",)),
         Aggregate("relative_error", "mean error as a share of the target", "lower", ("relative_error",), percent=True),
         Aggregate("exact", "texts of exactly the length asked for", "higher", ("exact",), percent=True),
         Aggregate("within_1", "texts at most 1 off", "higher", ("within_1",), percent=True),
         Aggregate("within_5_percent", "texts at most 5 % off", "higher", ("within_5_percent",), percent=True),
         Aggregate("within_10_percent", "texts at most 10 % off", "higher", ("within_10_percent",), percent=True),
         Aggregate(
-            "outliers", "texts more than 20 off, or than length.outlier says", "lower", ("outlier",), percent=True
+            "outliers", "texts more than 20 off, unless length.outlier is set", "lower", ("outlier",), percent=True
         ),
     )
 

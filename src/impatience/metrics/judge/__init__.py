@@ -40,7 +40,7 @@ _SHARES = (
     Column("judge_completeness", "key facts of the reference that the text states", "higher", percent=True),
     Column("judge_conciseness", "sentences that state a key fact of the reference", "higher", percent=True),
     Column("judge_faithfulness_reference", "the reference's own faithfulness", percent=True),
-    Column("judge_faithfulness_delta", "faithfulness less that of the reference", "zero", percent=True),
+    Column("judge_faithfulness_delta", "faithfulness minus that of the reference", "zero", percent=True),
     Column("judge_unparsable", "texts about which an answer of the judge could not be read", "lower", percent=True),
     *(
         Column(f"judge_error_{name}", f"sentences of which the judge said: {meaning}", "lower", percent=True)
@@ -131,6 +131,7 @@ class Judge(Metric):
         finally:
             client.stop()
             pool.shutdown(cancel_futures=True)
+            client.close()
         rows = [future.result() for future in futures]
         return {column.name: [row.get(column.name, math.nan) for row in rows] for column in self.columns}
 

@@ -45,6 +45,13 @@ class _TemporaryError(Exception):
         self.retry_after = retry_after
 
 
+def _open_http() -> httpx2.Client:
+    """Open an HTTP client with as many connections as threads; it follows no redirection."""
+    import httpx2
+
+    return httpx2.Client(limits=httpx2.Limits(max_connections=None))
+
+
 @dataclass(frozen=True)
 class JudgeClient:
     """Sends prompts to a judge and caches its answers; may be shared by threads.
@@ -68,6 +75,7 @@ class JudgeClient:
     retries: int
     settings: dict[str, Any] = field(default_factory=dict)
     wait: Callable[[float], object] | None = None
+    _http: httpx2.Client = field(default_factory=_open_http, init=False, repr=False)
     _stopped: Event = field(default_factory=Event, init=False, repr=False)
     _locks: dict[str, Lock] = field(default_factory=dict, init=False, repr=False)
     _failures: Counter[str] = field(default_factory=Counter, init=False, repr=False)
@@ -92,8 +100,12 @@ class JudgeClient:
             return answer
 
     def stop(self) -> None:
-        """End all waiting, send no further request, and log how often each failure happened."""
+        """End all waiting and send no further request."""
         self._stopped.set()
+
+    def close(self) -> None:
+        """Close all connections and log how often each failure happened."""
+        self._http.close()
         with self._counting:
             repeated = ", ".join(f"{kind} ({count} times)" for kind, count in self._failures.items() if count > 1)
         if repeated:
@@ -148,8 +160,9 @@ class JudgeClient:
         url, deadline, body = f"{self.url}/chat/completions", time.monotonic() + self.timeout_seconds, b""
         headers = {"Content-Type": "application/json", "User-Agent": f"impatience/{__version__}"}
         headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        request: dict[str, Any] = {"content": content, "headers": headers, "timeout": self.timeout_seconds}
         try:
-            with httpx2.stream("POST", url, content=content, headers=headers, timeout=self.timeout_seconds) as response:
+            with self._http.stream("POST", url, **request) as response:
                 for part in response.iter_bytes():  # httpx2 limits the time of each part, not of the whole
                     body += part
                     if time.monotonic() > deadline:
@@ -158,7 +171,7 @@ class JudgeClient:
             raise _TemporaryError(f"it took more than {self.timeout_seconds:g} s") from error
         except httpx2.ConnectError as error:
             raise _TemporaryError(f"it cannot be reached: {error}") from error
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise _TemporaryError(f"the connection broke: {error}") from error
         if not response.is_success:
             raise self._rejection(response, self._excerpt(body))
