@@ -202,7 +202,7 @@ def evaluate(
     labels = dict.fromkeys(request.group for request in requests if request.group)
     write_or_check_config(predictions, {"config": config, "count": len(requests), "groups": list(labels)})
     origin = (from_anywhere(evaluated.source), evaluated.prompt, generator.settings, weights)
-    load_elsewhere = partial(_load_writer, *origin, chosen_strategy, seed)
+    load_elsewhere = partial(load_batch_writer, *origin, chosen_strategy, seed)
     write_here = partial(_write_batch, generator, chosen_strategy, seed)
     task = Task(write_here, None if evaluated.source == _IN_MEMORY else load_elsewhere)
     _write_missing(engine or choose_engine("local"), task, plan, predictions, on_progress)
@@ -309,7 +309,7 @@ def _write_batch(generator: TextGenerator, strategy: Strategy, seed: int, batch:
     return [_prediction(generator, request, draft) for request, draft in zip(requests, drafts, strict=True)]
 
 
-def _load_writer(
+def load_batch_writer(
     model: str, prompt: Mapping[str, Any], settings: Mapping[str, Any], weights: str, strategy: Strategy, seed: int
 ) -> Callable[[_Numbered], list[Prediction]]:
     """Load the model in another process and return the function that writes a batch.
