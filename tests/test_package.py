@@ -29,6 +29,7 @@ HEAVY = (
     "sentencex",
     "matplotlib",
     "peft",
+    "pydantic",
     "datasets",
     "fastapi",
 )

@@ -451,4 +451,4 @@ def test_a_missing_package_is_named(
     monkeypatch.setitem(sys.modules, package, None)
     failure = run("compare", *folders).exception
     assert isinstance(failure, OptionError)
-    assert str(failure) == f'{what} needs the package {package}: pip install "impatience[eval]"'
+    assert str(failure) == f"{what} needs the package {package}: pip install {package}"

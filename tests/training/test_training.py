@@ -343,13 +343,13 @@ def test_eos_weight_weighs_only_where_the_end_is_due() -> None:
     assert torch.allclose(heavy, plain + 2 * at_ends)
 
 
-def test_landing_weight_weighs_the_last_tokens_before_the_end() -> None:
+def test_ending_weight_weighs_the_last_tokens_before_the_end() -> None:
     logits = torch.randn(2, 20, 9)
     labels = torch.full((2, 20), 3)
     labels[0, 19] = labels[1, 4] = 1
     labels[1, 5:] = -100
     plain, _ = token_loss(logits, labels, [1])
-    heavy, _ = token_loss(logits, labels, [1], landing_weight=3.0)
+    heavy, _ = token_loss(logits, labels, [1], ending_weight=3.0)
     chances = -logits.log_softmax(-1)[..., 3]
     assert torch.allclose(heavy, plain + 2 * (chances[0, 3:19].sum() + chances[1, :4].sum()))
 

@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from impatience.errors import DataError, OptionError
+from impatience.errors import DataError
+from impatience.registry import require
 
 FORMATS = (".jsonl", ".json", ".csv", ".parquet")
 COMPRESSIONS = ("", ".gz", ".xz", ".zst")
@@ -114,10 +115,9 @@ def _opened(path: Path, compression: str) -> Iterator[BinaryIO]:
 
 
 def _pyarrow() -> Any:
-    try:
-        import pyarrow.parquet  # type: ignore[import-untyped, unused-ignore]
-    except ImportError as error:
-        raise OptionError('Parquet and .zst files need pyarrow: pip install "impatience[train]"') from error
+    require("pyarrow", "Reading Parquet and .zst files")
+    import pyarrow.parquet  # type: ignore[import-untyped, unused-ignore]
+
     return pyarrow
 
 

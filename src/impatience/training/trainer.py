@@ -32,8 +32,8 @@ from impatience.training.recipe import Recipe, TrainPart
 from impatience.training.run_folder import Run
 
 Row = dict[str, Any]
-LANDING = 16
-"""Tokens before EOS in which an ending is planned."""
+ENDING_TOKENS = 16
+"""Number of tokens before EOS that ``train.ending_weight`` weighs."""
 FIRST_STEP = 128
 """With CUDA graphs, writing is taken to begin at a multiple of this."""
 
@@ -152,7 +152,7 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
             logits = model(**inputs, compute_loss=False, logits_to_keep=kept, use_cache=False).logits
             labels = labels[:, first:]
         part = self.recipe.train
-        weights = (part.eos_weight, part.landing_weight) if model.training else (1.0, 1.0)
+        weights = (part.eos_weight, part.ending_weight) if model.training else (1.0, 1.0)
         loss, count = token_loss(logits, labels, self.eos, *weights, open_rows)
         if num_items_in_batch is None:
             loss = loss / count
@@ -312,7 +312,7 @@ def token_loss(
     labels: Tensor,
     eos: list[int],
     eos_weight: float = 1.0,
-    landing_weight: float = 1.0,
+    ending_weight: float = 1.0,
     open_rows: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the summed cross-entropy where labels are not -100, and how many those are.
@@ -322,7 +322,7 @@ def token_loss(
         labels: (B, T), aligned with the logits.
         eos: Ids that end a text.
         eos_weight: Weight of the loss where one of them stands.
-        landing_weight: Weight of the loss at the last ``LANDING`` tokens before that.
+        ending_weight: Weight of the loss at the last ``ENDING_TOKENS`` tokens before that.
         open_rows: (B,) rows in which it is not due there: what counts is that the model gives it no probability.
     """
     losses = nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none")
@@ -336,9 +336,9 @@ def token_loss(
         losses = torch.where(ends & open_rows[:, None], barred[:, None], losses)
     if eos_weight != 1:
         losses = torch.where(ends, eos_weight * losses, losses)
-    if landing_weight != 1:
+    if ending_weight != 1:
         before = ends.long().argmax(1, keepdim=True) - torch.arange(labels.shape[1], device=labels.device)
-        losses = torch.where((before > 0) & (before <= LANDING), landing_weight * losses, losses)
+        losses = torch.where((before > 0) & (before <= ENDING_TOKENS), ending_weight * losses, losses)
     return losses.sum(), (labels != IGNORED).sum()
 
 
