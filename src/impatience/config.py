@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import types
 from collections.abc import Mapping
 from dataclasses import field, fields, is_dataclass
@@ -97,7 +98,8 @@ def accepted(hint: Any) -> str:
     if origin is Literal:
         return " or ".join(f"`{value}`" for value in inner)
     if origin is tuple:
-        return f"a list of {accepted(inner[0]).removeprefix('a ')}" if inner[-1] is ... else f"{len(inner)} numbers"
+        items = re.sub("^a (.*)", r"\1s", accepted(inner[0]))  # "a whole number" becomes "whole numbers"
+        return f"a list of {items}" if inner[-1] is ... else f"{len(inner)} {items}"
     if is_dataclass(hint):
         return f"a mapping with {', '.join(item.name for item in fields(hint))}"
     return "a mapping" if origin is Mapping else _WORDS.get(hint, str(hint))

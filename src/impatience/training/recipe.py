@@ -159,10 +159,8 @@ class Recipe:
         if (train.strength_from is None) != (train.strength_steps == 0):
             raise OptionError("train: give both strength_from and strength_steps, or neither.")
         if train.decoys_cuts + train.decoys_late > 1:
-            raise OptionError(
-                f"train.decoys_cuts={train.decoys_cuts}, train.decoys_late={train.decoys_late}: give shares that add up "
-                f"to at most 1."
-            )
+            shares = f"train.decoys_cuts={train.decoys_cuts}, train.decoys_late={train.decoys_late}"
+            raise OptionError(f"{shares}: give shares that add up to at most 1.")
         if not re.fullmatch(r"[\w.-]*\w[\w.-]*", self.name):
             raise OptionError(f"name={self.name!r}: it names a folder; use letters, digits, '-', '_' and '.'.")
         if not self.data.train:

@@ -13,13 +13,13 @@ from impatience.errors import OptionError
 from impatience.registry import nearest
 from impatience.training.recipe import Recipe
 
-_PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parents[1]
 
 
 def folder() -> Path:
     """Return the folder with the recipes: in an installed package, or in a checkout."""
-    installed = _PACKAGE / "recipes_shipped"
-    return installed if installed.is_dir() else _PACKAGE.parents[1] / "recipes"
+    installed = PACKAGE / "recipes_shipped"
+    return installed if installed.is_dir() else PACKAGE.parents[1] / "recipes"
 
 
 def shipped() -> dict[str, Path]:
