@@ -66,7 +66,7 @@ class Registry(Mapping[str, T], Generic[T]):
     def _sources(self) -> dict[str, Any]:
         """Where each name comes from: a module path, or an entry point of another distribution."""
         path = import_module(self.package).__path__
-        stems = (module.name for module in pkgutil.iter_modules(path))
+        stems = (module.name for module in pkgutil.iter_modules(path) if not module.ispkg)
         sources: dict[str, Any] = {
             stem: f"{self.package}.{stem}" for stem in sorted(stems) if stem != "base" and stem[0] != "_"
         }
