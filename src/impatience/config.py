@@ -43,14 +43,14 @@ def build(kind: type[T], content: Any, where: str) -> T:
     config = ConfigDict(extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
     adapter = TypeAdapter(dict[str, kind], config=config)  # type: ignore[valid-type]
     values = json.dumps({where: content}, default=str)
-    for strict in (True, False):
+    for strict in (True, False):  # the second attempt accepts numbers as text
         try:
             return adapter.validate_json(values, strict=strict)[where]
         except ValidationError as error:
             problems = [item for item in error.errors() if not (strict and _is_number_as_text(item))]
-            if problems:
-                raise _explain(kind, content, where, problems) from None
-    raise AssertionError("the second attempt returns or raises")
+        if problems:
+            break
+    raise _explain(kind, content, where, problems)
 
 
 def _is_number_as_text(problem: Mapping[str, Any]) -> bool:
@@ -66,27 +66,27 @@ def _explain(kind: type, content: Any, where: str, problems: list[Any]) -> Optio
     problem = min(problems, key=lambda item: item["type"] != "unexpected_keyword_argument")
     hint: Any = kind
     value, names, rest = content, [], list(problem["loc"][1:])
-    while rest and (inner := nested(hint)) and rest[0] in (hints := get_type_hints(inner)):
+    while rest and (inner := dataclass_in(hint)) and rest[0] in (hints := get_type_hints(inner)):
         names.append(rest.pop(0))
         hint, value = hints[names[-1]], value.get(names[-1]) if isinstance(value, Mapping) else None
-    place = ": ".join([where, ".".join(names)] if names else [where])
+    key = f"{where}: {'.'.join(names)}" if names else where
     if problem["type"] == "unexpected_keyword_argument":
-        known = [item.name for item in fields(nested(hint))]
+        known = [item.name for item in fields(dataclass_in(hint))]
         near = nearest(str(rest[0]), known)
-        return OptionError(f"{place}: {rest[0]!r} is not known.{near} Known: {', '.join(known) or 'nothing'}.")
+        return OptionError(f"{key}: {rest[0]!r} is not known.{near} Known: {', '.join(known) or 'nothing'}.")
     if problem["type"] == "missing" and not rest:
-        return OptionError(f"{place} is missing: give {accepted(hint)}.")
+        return OptionError(f"{key} is missing: give {accepted(hint)}.")
     if problem["type"] == "value_error":
-        return OptionError(f"{place}: {problem['ctx']['error']}")
+        return OptionError(f"{key}: {problem['ctx']['error']}")
     if problem["type"] in _BOUNDS:
         needed = problem["msg"].replace("Input should be", "it must be")
-        return OptionError(f"{place}: {problem['input']!r} is not accepted; {needed}.")
+        return OptionError(f"{key}: {problem['input']!r} is not accepted; {needed}.")
     needed = accepted(hint).replace(" or null", ", or leave it out")
-    return OptionError(f"{place}: {value!r} is not accepted; give {needed}.")
+    return OptionError(f"{key}: {value!r} is not accepted; give {needed}.")
 
 
-def nested(hint: Any) -> Any:
-    """Return the dataclass that a type hint is or names among others, or None."""
+def dataclass_in(hint: Any) -> Any:
+    """Return the dataclass in a type hint such as ``Part`` or ``Part | None``; None if it has none."""
     return next((part for part in (hint, *get_args(hint)) if is_dataclass(part)), None)
 
 

@@ -32,13 +32,13 @@ from support import children, shard_child, train_child
 from support.recipes import SHORT, TOY, toy
 
 
-def child(folder: Path, do: Any, changes: dict[str, str], code: int = 0, **options: Any) -> str:
-    """Train in a process of its own, or in several, and return what was said."""
-    said = folder.with_name("said.txt")
-    said.write_text("")
-    ended = children.run(do, TOY, folder, changes, said=said, **options)
-    text = said.read_text(encoding="utf-8")
-    assert ended == code, text[-2000:]
+def child(folder: Path, function: Any, changes: dict[str, str], code: int = 0, **options: Any) -> str:
+    """Train in child processes and return their standard error."""
+    stderr = folder.with_name("stderr.txt")
+    stderr.write_text("")
+    exit_code = children.run(function, TOY, folder, changes, stderr=stderr, **options)
+    text = stderr.read_text(encoding="utf-8")
+    assert exit_code == code, text[-2000:]
     return text
 
 
@@ -111,18 +111,18 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.mark.slow
 @in_processes
-@pytest.mark.parametrize("death", [{"step": random.Random(11).randrange(9, 24)}, {"writing": 16}])
+@pytest.mark.parametrize("kill", [{"step": random.Random(11).randrange(9, 24)}, {"writing": 16}])
 def test_killed_and_resumed_run_ends_with_the_same_weights(
-    death: dict[str, int], undisturbed: bytes, tmp_path: Path
+    kill: dict[str, int], undisturbed: bytes, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
-    child(folder, partial(train_child.train_and_die, **death), SHORT, code=-signal.SIGKILL)
+    child(folder, partial(train_child.train_and_kill, **kill), SHORT, code=-signal.SIGKILL)
     assert not (folder / "model").exists()
-    said = child(folder, resumed, SHORT)
-    if "writing" in death:
-        assert "checkpoint-16 was not finished" in said
-        assert "Continuing from checkpoint-8" in said
-    assert "Continuing from checkpoint-" in said
+    output = child(folder, resumed, SHORT)
+    if "writing" in kill:
+        assert "checkpoint-16 was not finished" in output
+        assert "Continuing from checkpoint-8" in output
+    assert "Continuing from checkpoint-" in output
     assert (folder / "model" / "model.safetensors").read_bytes() == undisturbed
     steps = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert max(Counter(steps).values()) <= 3  # a loss, a validation and the end: nothing twice
@@ -132,9 +132,9 @@ def test_killed_and_resumed_run_ends_with_the_same_weights(
 @in_processes
 def test_run_killed_before_its_first_checkpoint_starts_again(undisturbed: bytes, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    child(folder, partial(train_child.train_and_die, step=3), SHORT, code=-signal.SIGKILL)
-    said = child(folder, resumed, SHORT)
-    assert "no complete checkpoint" in said
+    child(folder, partial(train_child.train_and_kill, step=3), SHORT, code=-signal.SIGKILL)
+    output = child(folder, resumed, SHORT)
+    assert "no complete checkpoint" in output
     assert (folder / "model" / "model.safetensors").read_bytes() == undisturbed
 
 
@@ -173,11 +173,11 @@ def test_two_processes_train_like_one(alone: Path, tmp_path: Path) -> None:
 @in_processes
 @pytest.mark.parametrize("states", ["FULL_STATE_DICT", "SHARDED_STATE_DICT"])
 def test_sharded_model_trains_like_a_whole_one_also_when_killed(states: str, alone: Path, tmp_path: Path) -> None:
-    def sharded(do: Any, code: int = 0) -> str:
+    def sharded(function: Any, code: int = 0) -> str:
         fsdp = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_STATE_DICT_TYPE": states}
-        return child(tmp_path / "run", partial(shard_child.sharded, do), HALF, code=code, ranks=2, **fsdp)
+        return child(tmp_path / "run", partial(shard_child.sharded, function), HALF, code=code, ranks=2, **fsdp)
 
-    sharded(partial(train_child.train_and_die, step=9), code=-signal.SIGKILL)
+    sharded(partial(train_child.train_and_kill, step=9), code=-signal.SIGKILL)
     assert "Continuing from checkpoint-8" in sharded(resumed)
     assert_same_training(alone, tmp_path / "run")
     (tmp_path / "run" / "README.md").unlink()  # as if killed after the last checkpoint, before the card was written

@@ -79,7 +79,7 @@ class DataPart:
 
 @dataclass(frozen=True)
 class TrainPart:
-    """How to train."""
+    """Settings of the training."""
 
     steps: PositiveInt | None = option(None, "optimizer steps; give this or epochs")
     epochs: PositiveFloat | None = option(None, "passes over the data; give this or steps")
@@ -149,7 +149,7 @@ class Recipe:
     name: str = _needed("name of the run, and of its folder unless --out names one")
     model: ModelPart = _needed("the model to train")
     data: DataPart = _needed("the data to train on")
-    train: TrainPart = _needed("how to train")
+    train: TrainPart = _needed("settings of the training")
 
     def __post_init__(self) -> None:
         """Refuse values that contradict each other, or that a type cannot exclude."""

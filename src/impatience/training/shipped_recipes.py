@@ -8,7 +8,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from impatience.config import accepted, nested
+from impatience.config import accepted, dataclass_in
 from impatience.errors import OptionError
 from impatience.registry import nearest
 from impatience.training.recipe import Recipe
@@ -66,7 +66,7 @@ def _rows(kind: Any, prefix: str) -> Iterator[tuple[str, str, str, str]]:
     for item in fields(kind):
         hint, name = hints[item.name], f"{prefix}{item.name}"
         default = "the file's name" if name == "name" else _default(item)
-        part = nested(hint)
+        part = dataclass_in(hint)
         if part is None or default != "needed":
             takes = "a mapping or null" if part else accepted(hint)
             yield f"`{name}`", takes, default, str(item.metadata["help"])
