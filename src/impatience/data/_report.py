@@ -8,7 +8,6 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.console import Group
 from rich.panel import Panel
 from rich.table import Table
@@ -60,6 +59,8 @@ class Spread:
     @classmethod
     def of(cls, lengths: Sequence[int]) -> Spread:
         """Summarize lengths; there must be at least one."""
+        import numpy as np
+
         p5, p50, p95 = (float(value) for value in np.percentile(lengths, [5, 50, 95]))
         return cls(len(lengths), float(np.mean(lengths)), min(lengths), p5, p50, p95, max(lengths))
 
@@ -145,6 +146,8 @@ class DataStats:
 
     def _draw(self, axes: Any, unit: str) -> None:
         """Draw one histogram, on a logarithmic scale if long targets are many times as long as short ones."""
+        import numpy as np
+
         spread = self.spread("target", unit)
         wide = spread.p95 > 8 * max(1.0, spread.p5)
         ends = (max(1, spread.min), spread.max + 1)
