@@ -17,15 +17,10 @@ VARIABLE = "IMPATIENCE_DATA"
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltSet(Dataset):
-    """A set in files with one record a line: ``id``, ``source``, ``target`` and ``meta``.
+    """A set in files with one record a line: ``id``, ``source``, ``target`` and ``meta``."""
 
-    Attributes:
-        name: Name of the set and of its builder.
-        stem: Beginning of the files' names, if that is not the name.
-    """
-
-    name: str
-    stem: str = ""
+    name: str  # name of the set and of its builder
+    stem: str = ""  # beginning of the files' names, if that is not the name
 
     def _read(
         self, split: str, part: str, path: Path | None, options: Mapping[str, str], on_bad: OnBad | None

@@ -21,18 +21,12 @@ class HubSet(Dataset):
     """A set on the hub.
 
     Rows with a blank source or target are left out.
-
-    Attributes:
-        repo: Name on the hub.
-        config: Name of the configuration.
-        revision: Branch, tag or commit; None is the main branch.
-        convert: Turns a row into id, source, target and meta.
     """
 
-    repo: str
-    config: str | None = None
-    revision: str | None = None
-    convert: Callable[[Mapping[str, Any]], tuple[str, str, str, dict[str, Any]]]
+    repo: str  # name on the hub
+    config: str | None = None  # name of the configuration
+    revision: str | None = None  # branch, tag or commit; None is the main branch
+    convert: Callable[[Mapping[str, Any]], tuple[str, str, str, dict[str, Any]]]  # a row to id, source, target, meta
 
     def _read(
         self, split: str, part: str, path: Path | None, options: Mapping[str, str], on_bad: OnBad | None

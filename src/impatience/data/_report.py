@@ -67,17 +67,11 @@ class Spread:
 
 @dataclass(frozen=True)
 class DataStats:
-    """Lengths of the texts of a data set.
-
-    Attributes:
-        spec: Spec of the data.
-        split: Split of the data.
-        lengths: Length of each example, by part (``"all"`` first), side (``"source"`` or ``"target"``) and unit.
-    """
+    """Lengths of the texts of a data set."""
 
     spec: str
     split: str
-    lengths: Mapping[str, Mapping[str, Mapping[str, Sequence[int]]]]
+    lengths: Mapping[str, Mapping[str, Mapping[str, Sequence[int]]]]  # of each example, by part, side and unit
 
     @property
     def units(self) -> list[str]:

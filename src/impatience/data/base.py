@@ -34,40 +34,24 @@ OnBad = Callable[[DataError], None]
 
 @dataclass(frozen=True)
 class Example:
-    """A source and its target.
+    """A source and its target."""
 
-    Attributes:
-        id: Name of the example, unique in its split.
-        source: Text for the model to read; never empty.
-        target: Text for the model to write; never empty.
-        meta: Everything else in the data, e.g. the licence.
-    """
-
-    id: str
-    source: str
-    target: str
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    id: str  # name of the example, unique in its split
+    source: str  # text for the model to read; never empty
+    target: str  # text for the model to write; never empty
+    meta: Mapping[str, Any] = field(default_factory=dict)  # everything else in the data, e.g. the licence
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(ABC):
-    """One data set.
+    """One data set."""
 
-    Attributes:
-        summary: Description in one line.
-        licence: Licence of the texts.
-        splits: Names of its splits; empty if any split may be read.
-        parts: Names of its parts, as in ``elife:impact``; the last one is the default.
-        part_key: Key of an example's ``meta`` that holds its part.
-        options: Options that may follow a question mark in a spec, each with its meaning.
-    """
-
-    summary: str
-    licence: str
-    splits: tuple[str, ...] = ("train", "validation", "test")
-    parts: tuple[str, ...] = ()
-    part_key: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
+    summary: str  # description in one line
+    licence: str  # licence of the texts
+    splits: tuple[str, ...] = ("train", "validation", "test")  # names of its splits; empty if any split may be read
+    parts: tuple[str, ...] = ()  # names of its parts, as in ``elife:impact``; the last one is the default
+    part_key: str = ""  # key of an example's ``meta`` that holds its part
+    options: Mapping[str, str] = field(default_factory=dict)  # options after a question mark, with their meaning
 
     def examples(
         self,
@@ -115,23 +99,14 @@ DATASETS: Registry[Dataset] = Registry("impatience.data", "DATASET", "dataset")
 
 @dataclass(frozen=True)
 class Spec:
-    """A parsed spec.
+    """A parsed spec."""
 
-    Attributes:
-        name: Name of the data set.
-        part: Part of the set; None is its default.
-        path: Path of the file, for the set ``files``.
-        options: Options after the question mark.
-        template: Prompt template after the question mark.
-        limit: The most examples to read.
-    """
-
-    name: str
-    part: str | None = None
-    path: Path | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    template: str | None = None
-    limit: int | None = None
+    name: str  # name of the data set
+    part: str | None = None  # part of the set; None is its default
+    path: Path | None = None  # path of the file, for the set ``files``
+    options: Mapping[str, str] = field(default_factory=dict)  # options after the question mark
+    template: str | None = None  # prompt template after the question mark
+    limit: int | None = None  # the most examples to read
 
     @classmethod
     def parse(cls, text: str) -> Spec:
