@@ -80,6 +80,12 @@ def test_nothing_heavy_is_imported_before_it_is_needed(code: str) -> None:
     assert done.stderr == ""
 
 
+def test_pydantic_is_not_imported_before_options_are_built() -> None:
+    """Typer imports pydantic to parse the options of a command, but not to show the help of all commands."""
+    code = "import impatience.config, impatience.cli.commands, sys; assert 'pydantic' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 # What is exported
 
 

@@ -1,4 +1,4 @@
-"""Where a number was made: hardware, versions and commit, for every report and run."""
+"""Hardware, versions and commit, for every report and run."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def environment() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Return the commit of this file's repository, marked where files were changed since; None if it has none."""
-    here = Path(__file__).resolve()
-    run = partial(subprocess.run, cwd=here.parent, capture_output=True, text=True, check=True)
+    """Return the commit of this checkout, with ``-dirty`` if files have changed; None outside a checkout."""
+    file = Path(__file__).resolve()
+    run = partial(subprocess.run, cwd=file.parent, capture_output=True, text=True, check=True)
     try:
-        run(["git", "ls-files", "--error-unmatch", here.name])  # else it lies in somebody else's repository
+        run(["git", "ls-files", "--error-unmatch", file.name])  # fails in the repository of another project
         return str(run(["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]).stdout).strip()
     except (OSError, subprocess.CalledProcessError):
         return None

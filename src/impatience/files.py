@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Writing files atomically."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all, whenever the process is killed."""
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    with draft.open("w", encoding="utf-8") as stream:
+    """Write a file so that it is complete or missing, whenever the process is killed."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    with temporary.open("w", encoding="utf-8") as stream:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
-    draft.replace(file)
+    temporary.replace(file)

@@ -34,19 +34,19 @@ def nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def require(package: str, what: str, extra: str = "eval") -> None:
-    """Say what to install where a package that only some need is missing.
+def require(package: str, what: str, install: str = "") -> None:
+    """Check that an optional package is installed.
 
     Args:
-        package: As it is imported.
-        what: What needs it, at the beginning of a sentence.
-        extra: The extra of this package that brings it.
+        package: The name it is imported by.
+        what: The feature that needs it, as the beginning of a sentence.
+        install: The name that pip knows it by, where that is another.
 
     Raises:
-        OptionError: If it is missing.
+        OptionError: If it is missing; the message says what to install.
     """
     if find_spec(package) is None:
-        raise OptionError(f'{what} needs the package {package}: pip install "impatience[{extra}]"')
+        raise OptionError(f"{what} needs the package {package}: pip install {install or package}")
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -66,7 +66,7 @@ class Registry(Mapping[str, T], Generic[T]):
     def _sources(self) -> dict[str, Any]:
         """Where each name comes from: a module path, or an entry point of another distribution."""
         path = import_module(self.package).__path__
-        stems = (module.name for module in pkgutil.iter_modules(path))
+        stems = (module.name for module in pkgutil.iter_modules(path) if not module.ispkg)
         sources: dict[str, Any] = {
             stem: f"{self.package}.{stem}" for stem in sorted(stems) if stem != "base" and stem[0] != "_"
         }

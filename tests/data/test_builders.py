@@ -1,3 +1,5 @@
+"""Builders: the records that each one makes from a checkout."""
+
 from __future__ import annotations
 
 import json
@@ -8,8 +10,7 @@ from typing import Any
 import pytest
 
 from impatience.data import DATASETS, load
-from impatience.data._builders import BUILDERS
-from impatience.data._builders._writing import SPLITS, SplitWriter, split_of
+from impatience.data.builders import BUILDERS, SPLITS, SplitWriter, split_of
 from impatience.errors import DataError
 
 STEMS = {"elife": "elife_ladder"}
@@ -41,7 +42,7 @@ def test_every_set_that_needs_building_has_a_builder() -> None:
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-def test_a_folder_that_is_no_checkout_is_refused_and_nothing_is_left(name: str, tmp_path: Path) -> None:
+def test_folder_that_is_no_checkout_is_refused_and_nothing_is_left(name: str, tmp_path: Path) -> None:
     put(tmp_path, "checkout/README.txt", "nothing here")
     put(tmp_path, f"out/{name}.train.jsonl.xz", "an older file")
     with pytest.raises(DataError, match="is not a checkout of"):
@@ -72,12 +73,12 @@ def test_files_appear_together_or_not_at_all(tmp_path: Path) -> None:
     assert sorted(file.name for file in before) == sorted(f"x.{split}.jsonl.xz" for split in SPLITS)
     with pytest.raises(RuntimeError, match="stopped"):
         fill(9, fail=True)
-    with pytest.raises(DataError, match="Nothing was found"):
+    with pytest.raises(DataError, match="no usable record"):
         fill(0, fail=False)
     assert {file: file.read_bytes() for file in (tmp_path / "new").iterdir()} == before
 
 
-def test_scitldr(tmp_path: Path) -> None:
+def test_scitldr_has_a_record_for_each_reference(tmp_path: Path) -> None:
     papers = {
         "train": [
             {"paper_id": "p", "title": "T", "source": ["One. ", " Two."], "target": [" a  short\ntext here", "no"]}
@@ -96,7 +97,7 @@ def test_scitldr(tmp_path: Path) -> None:
     assert load("scitldr", "test", data_dir=tmp_path / "out")[0].target == third["target"]
 
 
-def test_squad_qg(tmp_path: Path) -> None:
+def test_squad_qg_is_read_from_explorer_pages(tmp_path: Path) -> None:
     def question(name: str, text: str, *answers: str) -> str:
         spans = "".join(f'<li><span class="answer">{answer}</span></li>' for answer in answers)
         return f'<div class="qa-wrap" data-id="{name}"><strong class="question">{text}</strong>{spans}</div>'
@@ -118,7 +119,7 @@ def test_squad_qg(tmp_path: Path) -> None:
     assert record["meta"]["answer_start"] == 19
 
 
-def test_fairytale_qg(tmp_path: Path) -> None:
+def test_fairytale_qg_joins_questions_with_their_sections(tmp_path: Path) -> None:
     base = "data-by-train-split"
     header = "question_id,question,answer1,cor_section,attribute1,ex-or-im1,local-or-sum\n"
     questions = [
@@ -173,7 +174,7 @@ Applies to: nothing that is read
 """
 
 
-def test_msdocs(tmp_path: Path) -> None:
+def test_msdocs_joins_prose_with_its_description(tmp_path: Path) -> None:
     first, second = "dotnet/docs", "MicrosoftDocs/sql-docs"
     put(
         tmp_path,
@@ -238,7 +239,7 @@ def article(introduction: str, **texts: str) -> str:
 {report if "assessment" in texts else ""}</article>"""
 
 
-def test_elife(tmp_path: Path) -> None:
+def test_elife_collects_the_usable_rungs(tmp_path: Path) -> None:
     cited = (
         "<p>Cells&nbsp;grow (<xref>One, 2001</xref>; <xref>Two, 2002</xref>) fast, see <xref>Figure 1</xref>."
         "<fig><p>not this</p></fig> "

@@ -201,7 +201,7 @@ def test_what_cannot_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match="A model in memory cannot be sent"):
         list(Ray().run(Task(abs, None), [1]))
     monkeypatch.setattr("impatience.registry.find_spec", lambda name: None)
-    with pytest.raises(OptionError, match=r'pip install "impatience\[ray\]"'):
+    with pytest.raises(OptionError, match=r"pip install 'ray\[data\]'"):
         choose("ray")
 
 

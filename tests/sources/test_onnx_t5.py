@@ -139,6 +139,6 @@ def test_t5_without_its_head_is_refused(tmp_path: Path, folder: Path) -> None:
     decoder = onnx.load(tmp_path / "decoder.onnx")
     decoder.graph.node.remove(next(node for node in decoder.graph.node if "lm_head" in node.name))
     onnx.save(decoder, tmp_path / "decoder.onnx")
-    with pytest.raises(ModelFilesError, match=r"T5ForConditionalGeneration .*: lm_head\.weight missing"):
+    with pytest.raises(ModelFilesError, match=r"T5ForConditionalGeneration .*Missing.*: lm_head\.weight"):
         onnx_t5.convert(tmp_path, folder)
     assert not list(folder.iterdir())

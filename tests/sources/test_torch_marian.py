@@ -107,7 +107,7 @@ def test_gap_in_the_weights_is_refused(tmp_path: Path, folder: Path) -> None:
     del weights["final_logits_bias"]
     weights["model.encoder.layers.1.fc1.bias"] = torch.zeros(3)
     torch.save(weights, tmp_path / "pytorch_model.bin")
-    wrong = r"final_logits_bias, model\.encoder\.layers\.1\.fc1\.bias missing, unknown or of another shape"
+    wrong = r"Missing, unknown or of another shape: final_logits_bias, model\.encoder\.layers\.1\.fc1\.bias"
     with pytest.raises(ModelFilesError, match=wrong):
         torch_marian.convert(tmp_path, folder)
     assert not list(folder.iterdir())

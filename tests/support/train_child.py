@@ -1,4 +1,4 @@
-"""Runs a recipe in a process of its own: train_child.py RECIPE FOLDER [key=value …]."""
+"""Runs a recipe in another process: train_child.py RECIPE FOLDER [key=value …]."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def train(recipe: Path, folder: Path, changes: dict[str, str], **options: Any) -
     run.train(load_recipe(recipe, changes), folder, **options)
 
 
-def train_and_die(*args: Any, step: int = -1, writing: int = -1) -> None:
-    """Train, and be killed at the beginning of a step, or in the middle of writing a checkpoint."""
+def train_and_kill(*args: Any, step: int = -1, writing: int = -1) -> None:
+    """Train, and kill this process at the start of a step, or while it writes a checkpoint."""
 
-    class Mortal(LengthTrainer):
+    class Killed(LengthTrainer):
         def training_step(self, *args: Any, **kwargs: Any) -> Any:
             if self.state.global_step == step:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -35,7 +35,7 @@ def train_and_die(*args: Any, step: int = -1, writing: int = -1) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             super()._save_rng_state(output_dir)
 
-    run.LengthTrainer = Mortal  # type: ignore[misc]
+    run.LengthTrainer = Killed  # type: ignore[misc]
     train(*args)
 
 

@@ -1,4 +1,4 @@
-"""What rows are asked for in training, what of a decoy counts, and that a model learns from it."""
+"""Decoys: their targets, the positions that count in the loss, and that a model learns from them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from impatience.data import Encoder, Example
 from impatience.errors import OptionError
 from impatience.lengths import Unit, measure
 from impatience.sources import toy
-from impatience.training.decoys import LATE, Decoys
-from impatience.training.recipe import load_recipe
+from impatience.training.decoys import MAX_LATE_TOKENS, Decoys
+from impatience.training.recipe import TrainPart, load_recipe
 from impatience.training.run import train
 from impatience.training.trainer import token_loss
 from impatience.vocabulary import Vocabulary
+from support.recipes import TOY
 from support.toys import CORPUS, byte_level_tokenizer
 
-TOY = Path(__file__).parents[2] / "recipes" / "small" / "toy.yaml"
 EOS, START = 1, 2
 PLAIN = Vocabulary(100, [EOS, START])
 
@@ -29,8 +29,9 @@ PLAIN = Vocabulary(100, [EOS, START])
 def decoys(
     share: float = 0.9, cuts: float = 0.5, reach: float = 4.0, late: float = 0.0, seed: int = 0, **changes: Any
 ) -> Decoys:
-    settings: Any = {"units": [Unit.TOKENS], "vocabulary": PLAIN, "eos": [EOS], "encoder_decoder": False, **changes}
-    return Decoys(share, cuts, late, reach, seed=seed, **settings)
+    units: Any = tuple(map(str, changes.pop("units", [Unit.TOKENS])))
+    part = TrainPart(decoys=share, decoys_cuts=cuts, decoys_late=late, decoys_reach=reach, units=units, seed=seed)
+    return Decoys(part, **{"vocabulary": PLAIN, "eos": [EOS], "encoder_decoder": False, **changes})
 
 
 def row(name: str, prompt: list[int], text: list[int]) -> dict[str, Any]:
@@ -38,50 +39,50 @@ def row(name: str, prompt: list[int], text: list[int]) -> dict[str, Any]:
     return {"id": name, "input_ids": prompt + ids, "labels": [-100] * len(prompt) + ids, "target_tokens": len(text)}
 
 
-def test_a_decoy_is_cut_or_left_open_where_it_is_asked_to_end() -> None:
+def test_decoy_is_cut_left_open_or_ended_late() -> None:
     long = row("a", [7, 8], [10, 11, 12, 13])
-    cut = decoys()._cut(long, [0, 0, 1, 2, 3, 4, 4], 2)
+    cut = decoys().cut(long, [0, 0, 1, 2, 3, 4, 4], 2)
     assert cut["input_ids"] == [7, 8, 10, 11, EOS]
     assert cut["labels"] == [-100, -100, 10, 11, EOS]
-    assert cut["learnt"] == [-100, -100, -100, -100, EOS]
-    assert (cut["asked"], cut["open"]) == (2, False)
+    assert cut["loss_labels"] == [-100, -100, -100, -100, EOS]
+    assert (cut["target"], cut["open"]) == (2, False)
     short = row("b", [9], [20, 21])
-    longer = decoys()._open(short, 4)
+    longer = decoys().leave_open(short, 4)
     assert (longer["input_ids"], longer["labels"]) == (short["input_ids"], short["labels"])
-    assert (longer["learnt"], longer["asked"], longer["open"]) == ([-100, -100, -100, EOS], 4, True)
-    own = decoys()._cut(short, [0, 1, 2, 2], 2)
-    assert (own["learnt"], own["open"]) == (short["labels"], False)
-    late = decoys()._late(long, [0, 0, 1, 2, 3, 4, 4], 4, 2)
+    assert (longer["loss_labels"], longer["target"], longer["open"]) == ([-100, -100, -100, EOS], 4, True)
+    unchanged = decoys().cut(short, [0, 1, 2, 2], 2)
+    assert (unchanged["loss_labels"], unchanged["open"]) == (short["labels"], False)
+    late = decoys().end_late(long, [0, 0, 1, 2, 3, 4, 4], 4, 2)
     assert late["input_ids"] == [7, 8, 10, 11, 12, EOS]
-    assert late["learnt"] == [-100, -100, -100, 11, 12, EOS]
-    assert (late["asked"], late["open"]) == (1, False)
+    assert late["loss_labels"] == [-100, -100, -100, 11, 12, EOS]
+    assert (late["target"], late["open"]) == (1, False)
 
 
-def test_the_source_of_an_encoder_decoder_and_its_special_tokens_stay() -> None:
+def test_cut_keeps_the_source_and_special_tokens_of_an_encoder_decoder() -> None:
     text = {"id": "a", "input_ids": [7, 8, EOS], "labels": [START, 10, 11, 12, EOS], "target_tokens": 3}
-    made = decoys(encoder_decoder=True)._cut(text, [0, 1, 2, 3, 3], 1)
+    made = decoys(encoder_decoder=True).cut(text, [0, 1, 2, 3, 3], 1)
     assert made["input_ids"] == [7, 8, EOS]
     assert made["labels"] == [START, 10, EOS]
-    assert made["learnt"] == [-100, -100, EOS]
+    assert made["loss_labels"] == [-100, -100, EOS]
 
 
-def test_the_choice_depends_on_the_rows_and_the_seed_alone() -> None:
+def test_choice_depends_only_on_rows_and_seed() -> None:
     many = [row(str(n), [5], list(range(10, 30))) for n in range(400)]
-    asked = [[made["asked"] for made in decoys(0.3, seed=seed)(many)] for seed in (0, 0, 1)]
-    assert asked[0] == asked[1] != asked[2]
-    assert sum(goal != 20 for goal in asked[0]) / 400 == pytest.approx(0.3, abs=0.06)
+    chosen = [[made["target"] for made in decoys(0.3, seed=seed)(many)] for seed in (0, 0, 1)]
+    assert chosen[0] == chosen[1] != chosen[2]
+    assert sum(target != 20 for target in chosen[0]) / 400 == pytest.approx(0.3, abs=0.06)
 
 
-def test_cuts_and_reach_say_which_lengths_are_asked_for() -> None:
+def test_cuts_and_reach_bound_the_targets() -> None:
     many = [row(str(n), [5], list(range(10, 30))) for n in range(400)]
-    goals = {cuts: [made["asked"] for made in decoys(0.9, cuts, 10.0)(many)] for cuts in (0.0, 0.25, 1.0)}
-    assert 21 in goals[0.0]
-    assert min(goals[0.0]) == 20
-    assert 150 < max(goals[0.0]) <= 200
-    assert {made["asked"] for made in decoys(0.9, 0.0, 1.0)(many)} == {20, 21}
-    assert min(goals[1.0]) == 1
-    assert max(goals[1.0]) == 20
-    assert sum(goal < 20 for goal in goals[0.25]) / 400 == pytest.approx(0.9 * 0.25, abs=0.06)
+    targets = {cuts: [made["target"] for made in decoys(0.9, cuts, 10.0)(many)] for cuts in (0.0, 0.25, 1.0)}
+    assert 21 in targets[0.0]
+    assert min(targets[0.0]) == 20
+    assert 150 < max(targets[0.0]) <= 200
+    assert {made["target"] for made in decoys(0.9, 0.0, 1.0)(many)} == {20, 21}
+    assert min(targets[1.0]) == 1
+    assert max(targets[1.0]) == 20
+    assert sum(target < 20 for target in targets[0.25]) / 400 == pytest.approx(0.9 * 0.25, abs=0.06)
 
 
 @pytest.mark.parametrize("unit", [Unit.WORDS, Unit.CHARACTERS, Unit.SENTENCES])
@@ -94,39 +95,41 @@ def test_other_units_are_counted_on_the_text_and_cut_between_words(unit: Unit) -
     eos = [tokenizer.eos_token_id]
     made = decoys(0.0, units=[unit], vocabulary=vocabulary, eos=eos, encoder_decoder=True)(rows)
     if unit is not Unit.SENTENCES:  # the splitter knows more of sentences than a table of tokens
-        assert [one["asked"] for one in made] == [unit.tokens * measure(text, unit) for text in texts]
+        assert [decoy["target"] for decoy in made] == [unit.tokens * measure(text, unit) for text in texts]
     made = decoys(0.9, units=[unit], vocabulary=vocabulary, eos=eos, encoder_decoder=True)(rows)
-    cut = [one for one, before in zip(made, rows, strict=True) if len(one["labels"]) < len(before["labels"])]
+    cut = [decoy for decoy, before in zip(made, rows, strict=True) if len(decoy["labels"]) < len(before["labels"])]
     assert cut
-    for one in cut:
-        goal = round(one["asked"] / unit.tokens)
-        assert vocabulary.count(one["labels"][:-1], unit) == goal or unit is Unit.SENTENCES
+    for decoy in cut:
+        target = round(decoy["target"] / unit.tokens)
+        assert vocabulary.count(decoy["labels"][:-1], unit) == target or unit is Unit.SENTENCES
         if unit is Unit.WORDS:
-            rest = rows[int(one["id"])]["labels"][len(one["labels"]) - 1]
-            assert vocabulary.count([*one["labels"][:-1], rest], unit) == goal + 1
+            rest = rows[int(decoy["id"])]["labels"][len(decoy["labels"]) - 1]
+            assert vocabulary.count([*decoy["labels"][:-1], rest], unit) == target + 1
 
 
 @pytest.mark.parametrize("unit", [Unit.TOKENS, Unit.WORDS, Unit.CHARACTERS])
-def test_a_late_text_finishes_a_sentence_a_little_after_its_target(unit: Unit) -> None:
+def test_late_text_finishes_a_sentence_shortly_after_its_target(unit: Unit) -> None:
     tokenizer = byte_level_tokenizer()
     vocabulary = Vocabulary(len(tokenizer), (), tokenizer)
     encoder = Encoder(tokenizer, False, "summarize", 64)
     rows = [encoder(Example(str(n), "a source", " ".join(CORPUS[n : n + 1 + n % 3]))) for n in range(20)]
     settings: Any = {"units": [unit], "vocabulary": vocabulary, "eos": [tokenizer.eos_token_id]}
     made = [
-        row for row in decoys(0.99, 0.0, late=1.0, **settings)(rows) if -100 in row["learnt"][len(row["labels"]) // 2 :]
+        row
+        for row in decoys(0.99, 0.0, late=1.0, **settings)(rows)
+        if -100 in row["loss_labels"][len(row["labels"]) // 2 :]
     ]
     assert len(made) > 10
-    for one in made:
-        text = [label for label in one["labels"] if label != -100]
+    for decoy in made:
+        text = [label for label in decoy["labels"] if label != -100]
         assert tokenizer.decode(text[:-1])[-1] in ".?!”…"
-        assert 0 < unit.tokens * vocabulary.count(text[:-1], unit) - one["asked"] <= LATE + 1
-        assert one["learnt"][-1] == tokenizer.eos_token_id
+        assert 0 < unit.tokens * vocabulary.count(text[:-1], unit) - decoy["target"] <= MAX_LATE_TOKENS + 1
+        assert decoy["loss_labels"][-1] == tokenizer.eos_token_id
 
 
 @pytest.mark.parametrize("unit", list(Unit))
 @pytest.mark.parametrize("encoder_decoder", [True, False])
-def test_progress_is_what_the_decoder_would_count_itself(unit: Unit, encoder_decoder: bool) -> None:
+def test_progress_is_the_decoders_own_count(unit: Unit, encoder_decoder: bool) -> None:
     tokenizer = byte_level_tokenizer()
     vocabulary = Vocabulary(len(tokenizer), (), tokenizer)
     encoder = Encoder(tokenizer, encoder_decoder, "summarize", 64)
@@ -138,11 +141,11 @@ def test_progress_is_what_the_decoder_would_count_itself(unit: Unit, encoder_dec
         if encoder_decoder:
             ids, written = (torch.nn.functional.pad(tensor, (1, -1)) for tensor in (ids, written))
         counted = unit.tokens * vocabulary.progress(ids, written, unit)
-        told = [min(count, made["asked"]) for count in made["progress"]]
-        assert told == pytest.approx(counted[0].tolist())
+        reported = [min(count, made["target"]) for count in made["progress"]]
+        assert reported == pytest.approx(counted[0].tolist())
 
 
-def test_where_the_end_is_open_what_counts_is_that_eos_is_not_given() -> None:
+def test_loss_of_an_open_row_falls_with_the_probability_of_eos() -> None:
     torch.manual_seed(0)
     logits, labels = torch.randn(2, 3, 5), torch.tensor([[3, EOS, -100], [-100, 4, EOS]])
     chances = logits.softmax(-1)
@@ -164,19 +167,20 @@ def test_where_the_end_is_open_what_counts_is_that_eos_is_not_given() -> None:
         {"train.units": "[]"},
     ],
 )
-def test_a_share_is_a_share(bad: dict[str, str]) -> None:
+def test_impossible_share_is_refused(bad: dict[str, str]) -> None:
     with pytest.raises(OptionError, match=next(iter(bad))):
         load_recipe(TOY, bad)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", toy.NAMES)
-def test_a_model_learns_from_decoys_in_two_units(base: str, tmp_path: Path) -> None:
+def test_model_learns_from_decoys_in_two_units(base: str, tmp_path: Path) -> None:
     changes = {"model.base": base, "train.decoys": "0.3", "train.save_steps": "250", "train.eval_steps": "250"}
     changes |= {"model.method": "glide", "model.options": "{landing: 8}", "train.units": "[tokens, words]"}
     model = LengthControlled.from_pretrained(train(load_recipe(TOY, changes), tmp_path) / "model")
     encoder = Encoder(model.tokenizer, model.family.encoder_decoder, "summarize", 16)
     ids = torch.tensor([encoder.reads(Example("a", "amber birch cedar delta", ""))] * 8)
     for unit in ("tokens", "words"):
-        goals: Any = {f"target_{unit}": [5, 8, 11, 14, 17, 20, 24, 29]}
-        _, reports = model.generate(ids, **goals, return_report=True)
+        targets: Any = {f"target_{unit}": [5, 8, 11, 14, 17, 20, 24, 29]}
+        _, reports = model.generate(ids, **targets, return_report=True)
         assert sum(abs(report.length - report.target) for report in reports) <= 8

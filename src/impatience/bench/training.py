@@ -28,7 +28,7 @@ from impatience.control.model import LengthControlled, attach
 from impatience.data import Encoder, collate, load
 from impatience.sources import resolve
 from impatience.training.recipe import Recipe
-from impatience.training.run import Progress, measured_peak, training_arguments
+from impatience.training.run import Progress, measure_peak, training_arguments
 from impatience.training.run_folder import Run
 from impatience.training.trainer import LengthTrainer, Row
 
@@ -105,7 +105,7 @@ def training(
         seed: Of weights, order and made-up rows.
     """
     rows = rows or made_up_rows(1500, SHAPES[shape][0], seed)
-    peak = measured_peak()
+    peak = measure_peak()
     shuffled = random.Random(seed).sample(rows, len(rows))
     held_out, rows = shuffled[: 4 * batch], shuffled[4 * batch :]
     sides = []

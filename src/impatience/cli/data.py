@@ -28,9 +28,9 @@ def show(
     """Print the first examples."""
     from rich.console import Console
 
-    from impatience.data import _report
+    from impatience.data import show_examples
 
-    Console().print(_report.show(spec, split, n, data))
+    Console().print(show_examples(spec, split, n, data))
 
 
 @app.command()
@@ -47,9 +47,9 @@ def stats(
 
     from rich.console import Console
 
-    from impatience.data import _report
+    from impatience.data import length_stats
 
-    found = _report.stats(spec, split, data, _tokenizer(model) if model else None)
+    found = length_stats(spec, split, data, _tokenizer(model) if model else None)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), indent=2))
     else:
@@ -82,7 +82,7 @@ def build(
     out: Annotated[Path, typer.Argument(help="The folder to write to.")],
 ) -> None:
     """Make the files of a set from a checkout of its public repository."""
-    from impatience.data._builders import BUILDERS
+    from impatience.data.builders import BUILDERS
 
     for what, count in BUILDERS[name](checkout, out).items():
         typer.echo(f"{what}: {count:,}")

@@ -58,5 +58,5 @@ def server_module() -> Any:
     try:
         from impatience import server
     except ModuleNotFoundError as error:
-        raise OptionError(f'A server needs {error.name}: pip install "impatience[serve]"') from error
+        raise OptionError(f"A server needs the package {error.name}: pip install {error.name}") from error
     return server

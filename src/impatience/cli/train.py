@@ -43,7 +43,7 @@ def train(
         Console().print(plan(chosen, data).render())
         return
     if importlib.util.find_spec("accelerate") is None:
-        raise OptionError('Training needs more packages: pip install "impatience[train]", or make venv in a clone.')
+        raise OptionError("Training needs more packages: pip install accelerate datasets tensorboard")
     from impatience.training import run
 
     run.train(chosen, out, resume=resume, data_dir=data)

@@ -21,7 +21,7 @@ from impatience.control.steering import Conventions, Steering
 from impatience.errors import ModelFilesError, OptionError
 from impatience.families import unwrap
 from impatience.methods import METHODS
-from impatience.sources import check_place, resolve
+from impatience.sources import check_name, resolve
 from impatience.version import __version__
 
 SETTINGS, WEIGHTS, PROMPT = "impatience.json", "impatience.safetensors", "prompt.json"
@@ -128,7 +128,7 @@ def load_parts(name: str | Path, base_model: Any, *, merge: bool = False, **kwar
     """
     if kwargs.pop("trust_remote_code", False):
         raise OptionError("trust_remote_code is not supported: no code is ever loaded with a model.")
-    check_place(name)
+    check_name(name)
     hub = {key: kwargs[key] for key in _HUB if key in kwargs}
     path = _file(name, SETTINGS, **hub)
     if path is None:

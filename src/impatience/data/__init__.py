@@ -2,6 +2,7 @@
 
 from impatience.data._encoding import IGNORED, Encoder, collate, pad_labels, pad_prompts
 from impatience.data._reading import file_checksum, read_rows
+from impatience.data._report import DataStats, length_stats, show_examples
 from impatience.data._requests import FRESH, Begun, EvalRequest, Request
 from impatience.data._templates import TASKS, TEMPLATES
 from impatience.data.base import DATASETS, Dataset, Example, Spec, checksum, load
@@ -13,6 +14,7 @@ __all__ = [
     "TASKS",
     "TEMPLATES",
     "Begun",
+    "DataStats",
     "Dataset",
     "Encoder",
     "EvalRequest",
@@ -22,8 +24,10 @@ __all__ = [
     "checksum",
     "collate",
     "file_checksum",
+    "length_stats",
     "load",
     "pad_labels",
     "pad_prompts",
     "read_rows",
+    "show_examples",
 ]

@@ -1,4 +1,4 @@
-"""Sets that ``impatience data build`` makes from public checkouts: ``<stem>.<split>.jsonl.xz`` in one folder."""
+"""Sets that ``impatience data build`` makes: ``<stem>.<split>.jsonl.xz`` in one folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from impatience.data._reading import file_checksum, read_rows
-from impatience.data.base import Dataset, Example, OnBad, distinct, make_example, pick
+from impatience.data.base import Dataset, Example, OnBad, get_column, make_example, number_repeated_ids
 from impatience.errors import DataError
 
 VARIABLE = "IMPATIENCE_DATA"
@@ -17,26 +17,21 @@ VARIABLE = "IMPATIENCE_DATA"
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltSet(Dataset):
-    """A set in files of one record a line, with ``id``, ``source``, ``target`` and ``meta``.
+    """A set in files with one record a line: ``id``, ``source``, ``target`` and ``meta``."""
 
-    Attributes:
-        name: Its name, which is also its builder's.
-        stem: What its files' names begin with, where that is not the name.
-    """
-
-    name: str
-    stem: str = ""
+    name: str  # name of the set and of its builder
+    stem: str = ""  # beginning of the files' names, if that is not the name
 
     def _read(
         self, split: str, part: str, path: Path | None, options: Mapping[str, str], on_bad: OnBad | None
     ) -> Iterator[Example]:
         del options
         rows = read_rows(self._file(split, path), on_bad)
-        yield from distinct(example for where, row in rows for example in self._examples(row, part, where))
+        yield from number_repeated_ids(example for where, row in rows for example in self._examples(row, part, where))
 
     def _examples(self, row: dict[str, Any], part: str, where: str) -> Iterator[Example]:
         del part
-        name, source, target, meta = (pick(row, column, where) for column in ("id", "source", "target", "meta"))
+        name, source, target, meta = (get_column(row, column, where) for column in ("id", "source", "target", "meta"))
         yield make_example(name, source, target, meta, where)
 
     def checksum(self, split: str, path: Path | None = None) -> str:
@@ -45,13 +40,13 @@ class BuiltSet(Dataset):
 
     def _file(self, split: str, path: Path | None) -> Path:
         folder = path or os.environ.get(VARIABLE)
-        make = f"To make them: impatience data build {self.name} CHECKOUT FOLDER (docs/data.md says what to check out)."
+        how = f"To make its files: impatience data build {self.name} CHECKOUT FOLDER (see docs/data.md)."
         if not folder:
             raise DataError(
-                f"The texts of {self.name!r} are not part of this package. Say where its files are: set the "
-                f"environment variable {VARIABLE} to their folder, or pass data_dir. {make}"
+                f"The texts of {self.name!r} are not part of this package. Set the environment variable {VARIABLE} to "
+                f"the folder of its files, or pass data_dir. {how}"
             )
         file = Path(folder) / f"{self.stem or self.name}.{split}.jsonl.xz"
         if not file.is_file():
-            raise DataError(f"There is no {file.name} in {folder}, which {VARIABLE} or data_dir names. {make}")
+            raise DataError(f"There is no {file.name} in {folder}, the folder in {VARIABLE} or data_dir. {how}")
         return file

@@ -1,4 +1,4 @@
-"""Sets on the Hugging Face hub, read by the library *datasets* and without any code of theirs."""
+"""Sets on the Hugging Face hub, read by the library *datasets* without running code of theirs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from impatience.data.base import Dataset, Example, OnBad, distinct, make_example
-from impatience.errors import DataError, OptionError
+from impatience.data.base import Dataset, Example, OnBad, make_example, number_repeated_ids
+from impatience.errors import DataError
+from impatience.registry import require
 
 log = logging.getLogger(__name__)
 
@@ -19,25 +20,19 @@ log = logging.getLogger(__name__)
 class HubSet(Dataset):
     """A set on the hub.
 
-    Rows in which the source or the target is blank are left out, as such sets have some.
-
-    Attributes:
-        repo: Its name on the hub.
-        config: Which of its configurations.
-        revision: Which branch, tag or commit; the main branch when None.
-        convert: Turns a row into id, source, target and meta.
+    Rows with a blank source or target are left out.
     """
 
-    repo: str
-    config: str | None = None
-    revision: str | None = None
-    convert: Callable[[Mapping[str, Any]], tuple[str, str, str, dict[str, Any]]]
+    repo: str  # name on the hub
+    config: str | None = None  # name of the configuration
+    revision: str | None = None  # branch, tag or commit; None is the main branch
+    convert: Callable[[Mapping[str, Any]], tuple[str, str, str, dict[str, Any]]]  # a row to id, source, target, meta
 
     def _read(
         self, split: str, part: str, path: Path | None, options: Mapping[str, str], on_bad: OnBad | None
     ) -> Iterator[Example]:
         del part, path, options, on_bad
-        yield from distinct(self._filled(self._ask("load_dataset", split=split), split))
+        yield from number_repeated_ids(self._filled(self._call("load_dataset", split=split), split))
 
     def _filled(self, rows: Any, split: str) -> Iterator[Example]:
         blank = 0
@@ -53,18 +48,17 @@ class HubSet(Dataset):
     def checksum(self, split: str, path: Path | None = None) -> str:
         """Return a SHA-256 of the set's name, configuration, split and commit."""
         del path
-        commit = self._ask("load_dataset_builder").hash
+        commit = self._call("load_dataset_builder").hash
         return hashlib.sha256(f"{self.repo} {self.config} {split} {commit}".encode()).hexdigest()
 
-    def _ask(self, function: str, **arguments: Any) -> Any:
-        try:
-            import datasets
-        except ImportError as error:
-            raise OptionError('Sets on the hub need the library datasets: pip install "impatience[train]"') from error
+    def _call(self, function: str, **arguments: Any) -> Any:
+        require("datasets", "A set on the hub")
+        import datasets
+
         try:
             return getattr(datasets, function)(self.repo, self.config, revision=self.revision, **arguments)
-        except Exception as error:  # whatever a download can raise: OSError, ValueError, RuntimeError, httpx's own …
+        except Exception as error:  # a download can raise OSError, ValueError, RuntimeError, errors of httpx …
             raise DataError(
                 f"{self.repo} could not be read from the Hugging Face hub ({type(error).__name__}: {error}). It is "
-                f"downloaded on first use and cached: check the network, or that HF_HUB_OFFLINE is not set."
+                f"downloaded on first use and cached: check the network, and that HF_HUB_OFFLINE is not set."
             ) from error

@@ -1,8 +1,8 @@
-"""Rows of JSONL, JSON, CSV and Parquet files, plain or compressed, each with the place it stands.
+"""Rows of JSONL, JSON, CSV and Parquet files, plain or compressed, each with its row and line number.
 
-Text formats are read line by line with the standard library rather than through a loader that guesses types: an
-id 00012 stays 00012, a text "None" or "2024-01-01" stays text, an error names the row and line, and no copy of the
-file is left in any cache. Parquet and zstd are read by pyarrow.
+Text formats are read line by line with the standard library, because loaders guess types and fill caches: here an id
+00012 stays 00012, "None" and "2024-01-01" stay text, and an error names the row and line. Parquet and zstd are read by
+pyarrow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from impatience.errors import DataError, OptionError
+from impatience.errors import DataError
+from impatience.registry import require
 
 FORMATS = (".jsonl", ".json", ".csv", ".parquet")
 COMPRESSIONS = ("", ".gz", ".xz", ".zst")
@@ -27,23 +28,23 @@ Row = dict[str, Any]
 
 
 def kind_of(path: Path) -> tuple[str, str]:
-    """Return what a file's name says it holds: format and compression, e.g. ``(".csv", ".gz")``.
+    """Return the format and compression that a file's name ends in, e.g. ``(".csv", ".gz")``.
 
     Raises:
-        DataError: If the name says nothing known.
+        DataError: If the name has no known ending.
     """
     for compression in COMPRESSIONS:
         for form in FORMATS:
             if path.name.lower().endswith(form + compression):
                 return form, compression
     raise DataError(
-        f"{path}: a data file's name ends in {', '.join(FORMATS)}, with {', '.join(COMPRESSIONS[1:])} behind it "
-        f"when it is compressed."
+        f"{path}: the name of a data file ends in {', '.join(FORMATS)}, followed by {', '.join(COMPRESSIONS[1:])} if "
+        f"the file is compressed. Rename or convert the file."
     )
 
 
 def is_data_file(name: str) -> bool:
-    """Tell whether a name ends as a data file's does."""
+    """Check whether a name ends like that of a data file."""
     try:
         return bool(kind_of(Path(name)))
     except DataError:
@@ -52,7 +53,7 @@ def is_data_file(name: str) -> bool:
 
 def file_checksum(path: Path) -> str:
     """Return the SHA-256 of a file's bytes."""
-    with _explained(path), path.open("rb") as stream:
+    with _naming_file(path), path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -62,35 +63,35 @@ def read_rows(
     """Read a file row by row.
 
     Args:
-        path: Its name tells its format.
-        on_bad: Called with the error of each row that is malformed, which is then left out.
-        like: What a row looks like, for messages.
+        path: The file; its format is known from its name.
+        on_bad: Called with the error of each malformed row, which is then left out.
+        like: Form of a row, for messages.
 
     Yields:
-        Where the row stands, for messages, and the row by column.
+        File, row and line, for messages, and the row by column.
 
     Raises:
         DataError: If the file is missing, damaged, empty or not UTF-8; without ``on_bad`` also for a malformed row.
     """
     form, compression = kind_of(path)
     empty = True
-    with _explained(path), _opened(path, compression) as stream:
+    with _naming_file(path), _opened(path, compression) as stream:
         for where, row in _READERS[form](path, stream):
             empty = False
             if isinstance(row, dict):
                 yield where, row
                 continue
-            bad = row if isinstance(row, DataError) else DataError(f"{where}: a row is an object, {like}.")
+            error = row if isinstance(row, DataError) else DataError(f"{where}: a row is an object, {like}.")
             if on_bad is None:
-                raise bad
-            on_bad(bad)
+                raise error
+            on_bad(error)
     if empty:
         raise DataError(f"{path} is empty: it has no rows.")
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn what goes wrong in reading a file into an error that names it."""
+def _naming_file(path: Path) -> Iterator[None]:
+    """Turn errors of reading into a DataError that names the file."""
     try:
         yield
     except FileNotFoundError:
@@ -114,10 +115,9 @@ def _opened(path: Path, compression: str) -> Iterator[BinaryIO]:
 
 
 def _pyarrow() -> Any:
-    try:
-        import pyarrow.parquet  # type: ignore[import-untyped, unused-ignore]
-    except ImportError as error:
-        raise OptionError('Parquet and .zst files need pyarrow: pip install "impatience[train]"') from error
+    require("pyarrow", "Reading Parquet and .zst files")
+    import pyarrow.parquet  # type: ignore[import-untyped, unused-ignore]
+
     return pyarrow
 
 
@@ -130,7 +130,7 @@ def _lines(path: Path, stream: Iterable[bytes]) -> Iterator[tuple[int, str]]:
 
 
 Rows = Iterator[tuple[str, object]]
-"""Where something stands, and what: a row, the error of one, or what is no row."""
+"""File, row and line, and the row, its error, or another value that is no row."""
 
 
 def _jsonl(path: Path, stream: Iterable[bytes]) -> Rows:
@@ -159,16 +159,16 @@ def _json(path: Path, stream: BinaryIO) -> Rows:
 
 
 def _csv(path: Path, stream: Iterable[bytes]) -> Rows:
-    csv.field_size_limit(2**31 - 1)  # the default refuses articles of more than 131,072 characters
+    csv.field_size_limit(2**31 - 1)  # the default limit is 131,072 characters
     reader = csv.reader((line for _, line in _lines(path, stream)), strict=True)
     row = 0
     try:
         header = next(reader, [])
-        if twice := {name for name in header if header.count(name) > 1}:
-            raise DataError(f"{path}: the header names {', '.join(map(repr, sorted(twice)))} more than once.")
-        after = reader.line_num
+        if repeated := {name for name in header if header.count(name) > 1}:
+            raise DataError(f"{path}: the header names {', '.join(map(repr, sorted(repeated)))} more than once.")
+        last_line = reader.line_num
         for values in reader:
-            line, after = after + 1, reader.line_num
+            line, last_line = last_line + 1, reader.line_num
             if not values:
                 continue
             row += 1

@@ -1,4 +1,4 @@
-"""What data looks like: samples, and how long its texts are in every unit, as a table and a picture."""
+"""Samples of data, and the lengths of its texts in every unit, as a table and a figure."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.console import Group
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from impatience.data.base import Example, Spec, load
-from impatience.errors import OptionError
+from impatience.registry import require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN_CHARACTERS = 600
-EVERYTHING = "all"
+ALL = "all"
 SIDES = ("source", "target")
 _INK, _SOFT, _FAINT = "#1f2933", "#616e7c", "#d5dbe1"
 _COLORS = ("#2c6e9b", "#4aa3a2", "#e0a030", "#dd6b3d", "#c0324a", "#6b5b95", "#8a9a5b")
 
 
-def show(spec: str, split: str = "train", n: int = 3, data_dir: Path | None = None) -> Group:
-    """Return the first ``n`` examples for the terminal; long sources are shortened."""
+def show_examples(spec: str, split: str = "train", n: int = 3, data_dir: Path | None = None) -> Group:
+    """Return the first ``n`` examples for the terminal, with long sources cut."""
     return Group(*(_panel(example) for example in load(spec, split, data_dir=data_dir, limit=n)))
 
 
@@ -47,7 +46,7 @@ def _panel(example: Example) -> Panel:
 
 @dataclass(frozen=True)
 class Spread:
-    """Where the lengths of some texts lie."""
+    """Summary of the lengths of some texts."""
 
     count: int
     mean: float
@@ -59,36 +58,32 @@ class Spread:
 
     @classmethod
     def of(cls, lengths: Sequence[int]) -> Spread:
-        """Describe some lengths, at least one."""
+        """Summarize lengths; there must be at least one."""
+        import numpy as np
+
         p5, p50, p95 = (float(value) for value in np.percentile(lengths, [5, 50, 95]))
         return cls(len(lengths), float(np.mean(lengths)), min(lengths), p5, p50, p95, max(lengths))
 
 
 @dataclass(frozen=True)
 class DataStats:
-    """How long the texts of a data set are.
-
-    Attributes:
-        spec: What was read.
-        split: Which split of it.
-        lengths: By part (``"all"`` first), side (``"source"`` or ``"target"``) and unit: one length an example.
-    """
+    """Lengths of the texts of a data set."""
 
     spec: str
     split: str
-    lengths: Mapping[str, Mapping[str, Mapping[str, Sequence[int]]]]
+    lengths: Mapping[str, Mapping[str, Mapping[str, Sequence[int]]]]  # of each example, by part, side and unit
 
     @property
     def units(self) -> list[str]:
-        """The units that were counted."""
-        return list(self.lengths[EVERYTHING]["target"])
+        """The counted units."""
+        return list(self.lengths[ALL]["target"])
 
-    def spread(self, side: str, unit: str, part: str = EVERYTHING) -> Spread:
-        """Describe the lengths of one side in one unit."""
+    def spread(self, side: str, unit: str, part: str = ALL) -> Spread:
+        """Return the summary of one side in one unit."""
         return Spread.of(self.lengths[part][side][unit])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every spread, for JSON."""
+        """Return every summary, for JSON."""
         spreads = {
             part: {side: {unit: asdict(self.spread(side, unit, part)) for unit in self.units} for side in SIDES}
             for part in self.lengths
@@ -119,19 +114,18 @@ class DataStats:
         return table
 
     def figure(self) -> Figure:
-        """Draw how long the targets are: one histogram for each unit, one line for each part.
+        """Draw the lengths of the targets: one histogram for each unit, one line for each part.
 
         Raises:
             OptionError: If matplotlib is not installed.
         """
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise OptionError('Figures need matplotlib: pip install "impatience[eval]"') from error
+        require("matplotlib", "A figure")
+        from matplotlib.figure import Figure
+
         width, height = 0.5 + 3.6 * len(self.units), 4.0
         figure = Figure(figsize=(width, height), facecolor="white")
         title = f"How long are the targets of {self.spec}?"
-        count = len(self.lengths[EVERYTHING]["target"][self.units[0]])
+        count = len(self.lengths[ALL]["target"][self.units[0]])
         caption = f"{self.split}, {count:,} examples; the mark is the median"
         figure.text(0.25 / width, 1 - 0.37 / height, title, size=17, weight="bold", color=_INK)
         figure.text(0.25 / width, 1 - 0.66 / height, caption, size=11.5, color=_SOFT)
@@ -145,14 +139,16 @@ class DataStats:
         return figure
 
     def _draw(self, axes: Any, unit: str) -> None:
-        """Draw one histogram; where long targets are many times as long as short ones, on a logarithmic scale."""
+        """Draw one histogram, on a logarithmic scale if long targets are many times as long as short ones."""
+        import numpy as np
+
         spread = self.spread("target", unit)
         wide = spread.p95 > 8 * max(1.0, spread.p5)
         ends = (max(1, spread.min), spread.max + 1)
-        # Lengths are whole numbers, so that each must lie inside a bar and no bar between two of them.
+        # Lengths are whole numbers: each must lie inside a bar, and no bar between two of them.
         steps = np.geomspace(*ends, 50) if wide else np.arange(*ends, max(1, (ends[1] - ends[0]) // 50))
         edges = np.append(np.unique(steps.round()), ends[1]) - 0.5
-        parts = [part for part in self.lengths if part != EVERYTHING] or [EVERYTHING]
+        parts = [part for part in self.lengths if part != ALL] or [ALL]
         for part, color in zip(parts, cycle(_COLORS), strict=False):
             lengths = self.lengths[part]["target"][unit]
             axes.hist(lengths, edges, histtype="stepfilled", alpha=0.35, color=color, label=part)
@@ -175,21 +171,21 @@ class DataStats:
             spine.set_color(_FAINT)
 
 
-def stats(spec: str, split: str = "train", data_dir: Path | None = None, tokenizer: Any = None) -> DataStats:
-    """Count how long the texts of a data set are.
+def length_stats(spec: str, split: str = "train", data_dir: Path | None = None, tokenizer: Any = None) -> DataStats:
+    """Measure the texts of a data set.
 
     Args:
-        spec: What to read.
-        split: Which split of it.
-        data_dir: The folder with the built files.
-        tokenizer: Needed to count tokens; without it words, characters and sentences are counted.
+        spec: Spec of the data.
+        split: Split to read.
+        data_dir: Folder with the built files.
+        tokenizer: Needed to count tokens; without it, words, characters and sentences are counted.
     """
     examples = load(spec, split, data_dir=data_dir)
     dataset = Spec.parse(spec).dataset
     parts = [example.meta[dataset.part_key] for example in examples] if dataset.part_key else []
     names = [name for name in dataset.parts if name in set(parts)]
     counters = _counters(tokenizer)
-    # A source that several targets share is counted once.
+    # A source that several targets share is measured once.
     known: dict[str, tuple[int, ...]] = {}
     counts: dict[str, list[tuple[int, ...]]] = {side: [] for side in SIDES}
     for example in examples:
@@ -207,7 +203,7 @@ def stats(spec: str, split: str = "train", data_dir: Path | None = None, tokeniz
         }
 
     several = len(names) > 1
-    return DataStats(spec, split, {EVERYTHING: lengths(None)} | {name: lengths(name) for name in names if several})
+    return DataStats(spec, split, {ALL: lengths(None)} | {name: lengths(name) for name in names if several})
 
 
 def _counters(tokenizer: Any) -> dict[str, Callable[[str], int]]:

@@ -1,14 +1,14 @@
-"""What an example is, what a data set declares, and how data is named.
+"""Examples, data sets, and the specs that name them.
 
 A *spec* names data in one string:
 
     elife                     a named set
-    elife:impact              one part of it
-    train.csv                 a file of one's own (also files:train.csv)
+    elife:impact              one part of a set
+    train.csv                 a file (also files:train.csv)
     data/{split}.jsonl.gz     one file for each split
     train.csv?source=article&target=summary      the columns to read
-    squad_qg?template=question                   how it is put to a model, in a recipe
-    squad_qg?limit=1000                          only so many examples, where several sets are mixed
+    squad_qg?template=question                   the prompt template, in a recipe
+    squad_qg?limit=1000                          at most this many examples
 """
 
 from __future__ import annotations
@@ -29,45 +29,29 @@ from impatience.registry import Registry, nearest
 log = logging.getLogger(__name__)
 
 OnBad = Callable[[DataError], None]
-"""Takes the error of a row that is left out; without one, the first bad row is raised."""
+"""Takes the error of a row that is left out."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A text and what is to be written about it.
+    """A source and its target."""
 
-    Attributes:
-        id: Names the example; no two of a split share it.
-        source: What the model reads; never empty.
-        target: What it is to write; never empty.
-        meta: Whatever else the data says, e.g. its licence.
-    """
-
-    id: str
-    source: str
-    target: str
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    id: str  # name of the example, unique in its split
+    source: str  # text for the model to read; never empty
+    target: str  # text for the model to write; never empty
+    meta: Mapping[str, Any] = field(default_factory=dict)  # everything else in the data, e.g. the licence
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(ABC):
-    """One data set.
+    """One data set."""
 
-    Attributes:
-        summary: What it holds, in a line.
-        licence: Under which terms.
-        splits: The splits it has; empty when the caller's files decide.
-        parts: What may follow the name, as in ``elife:impact``; the last one is read when nothing follows.
-        part_key: Where an example's ``meta`` names the part it belongs to.
-        options: What may follow a question mark in a spec, each with its meaning.
-    """
-
-    summary: str
-    licence: str
-    splits: tuple[str, ...] = ("train", "validation", "test")
-    parts: tuple[str, ...] = ()
-    part_key: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
+    summary: str  # description in one line
+    licence: str  # licence of the texts
+    splits: tuple[str, ...] = ("train", "validation", "test")  # names of its splits; empty if any split may be read
+    parts: tuple[str, ...] = ()  # names of its parts, as in ``elife:impact``; the last one is the default
+    part_key: str = ""  # key of an example's ``meta`` that holds its part
+    options: Mapping[str, str] = field(default_factory=dict)  # options after a question mark, with their meaning
 
     def examples(
         self,
@@ -83,27 +67,27 @@ class Dataset(ABC):
         Args:
             split: One of ``splits``.
             part: One of ``parts``.
-            path: The folder or file to read, where the set is read from files.
-            options: Values for some of ``options``.
-            on_bad: Called with the error of each row that cannot be used, which is then left out.
+            path: Folder or file to read, for sets in files.
+            options: Values of ``options``.
+            on_bad: Called with the error of each unusable row, which is then left out.
 
         Raises:
             OptionError: If the set has no such split, part or option.
-            DataError: If something cannot be read; without ``on_bad`` also if a row cannot be used.
+            DataError: If the data cannot be read; without ``on_bad`` also if a row is unusable.
         """
         if self.splits:
-            _choose("split", split, self.splits)
+            _check_known("split", split, self.splits)
         if part is not None:
-            _choose("part", part, self.parts)
+            _check_known("part", part, self.parts)
         for name in options or {}:
-            _choose("option", name, tuple(self.options))
+            _check_known("option", name, tuple(self.options))
         return self._read(split, part or (self.parts[-1] if self.parts else ""), path, options or {}, on_bad)
 
     @abstractmethod
     def _read(
         self, split: str, part: str, path: Path | None, options: Mapping[str, str], on_bad: OnBad | None
     ) -> Iterator[Example]:
-        """Read the examples; the arguments have been checked."""
+        """Read the examples; the arguments are valid."""
 
     @abstractmethod
     def checksum(self, split: str, path: Path | None = None) -> str:
@@ -115,33 +99,23 @@ DATASETS: Registry[Dataset] = Registry("impatience.data", "DATASET", "dataset")
 
 @dataclass(frozen=True)
 class Spec:
-    """The name of some data, read.
+    """A parsed spec."""
 
-    Attributes:
-        name: Of the data set.
-        part: Of the set, or None for its default.
-        path: Of the file, for the set ``files``.
-        options: What followed the question mark.
-        template: The template it names there, if any: how a recipe puts it to the model.
-        limit: The most examples it names there, if any.
-    """
-
-    name: str
-    part: str | None = None
-    path: Path | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    template: str | None = None
-    limit: int | None = None
+    name: str  # name of the data set
+    part: str | None = None  # part of the set; None is its default
+    path: Path | None = None  # path of the file, for the set ``files``
+    options: Mapping[str, str] = field(default_factory=dict)  # options after the question mark
+    template: str | None = None  # prompt template after the question mark
+    limit: int | None = None  # the most examples to read
 
     @classmethod
     def parse(cls, text: str) -> Spec:
-        """Read a spec, e.g. ``"elife:impact"`` or ``"train.csv?target=summary"``.
+        """Parse a spec, e.g. ``"elife:impact"`` or ``"train.csv?target=summary"``.
 
         Raises:
             UnknownNameError: If no data set has that name.
-            DataError: If a file's name does not tell what it holds.
-            OptionError: If the spec is empty, what follows the question mark is not ``name=value``, or the limit is no
-                number of examples.
+            DataError: If a file's name has no known ending.
+            OptionError: If the spec is empty, or its options or limit are malformed.
         """
         head, mark, query = text.strip().partition("?")
         name, colon, rest = head.partition(":")
@@ -151,10 +125,10 @@ class Spec:
             raise OptionError(
                 f"{text!r}: after '?' come name=value pairs joined by '&', e.g. ?source=article&target=summary."
             ) from None
-        template, most = options.pop("template", None), options.pop("limit", None)
-        if most is not None and not (most.isdecimal() and int(most)):
-            raise OptionError(f"{text!r}: limit={most!r} is no number of examples; give 1 or more.")
-        limit = int(most) if most else None
+        template, limit_text = options.pop("template", None), options.pop("limit", None)
+        if limit_text is not None and not (limit_text.isdecimal() and int(limit_text)):
+            raise OptionError(f"{text!r}: limit={limit_text!r} is no number of examples; give 1 or more.")
+        limit = int(limit_text) if limit_text else None
         if not head or (name == "files" and not rest):
             raise OptionError(f"{text!r} names no data. Give a file, or one of: {', '.join(DATASETS)}.")
         if name == "files" or is_data_file(head) or (name not in DATASETS and "/" in head):
@@ -163,7 +137,7 @@ class Spec:
             return cls("files", path=path, options=options, template=template, limit=limit)
         DATASETS[name]
         if colon and not rest:
-            raise OptionError(f"{text!r}: after ':' comes a part of {name}, or leave the colon away.")
+            raise OptionError(f"{text!r}: after ':' comes a part of {name}; give one, or leave out the colon.")
         return cls(name, part=rest or None, options=options, template=template, limit=limit)
 
     @property
@@ -172,13 +146,13 @@ class Spec:
         return DATASETS[self.name]
 
     def has_split(self, split: str) -> bool:
-        """Tell whether the data has such a split of its own; a single file has none, but can serve as any."""
+        """Check whether the data has a split of that name; a single file has none, but is read for any."""
         return "{split}" in str(self.path) if self.path else split in self.dataset.splits
 
     def examples(self, split: str, data_dir: Path | None = None, on_bad: OnBad | None = None) -> Iterator[Example]:
         """Read the examples of a split, up to the limit; see ``Dataset.examples``."""
-        place = self.path or data_dir
-        return islice(self.dataset.examples(split, self.part, place, options=self.options, on_bad=on_bad), self.limit)
+        path = self.path or data_dir
+        return islice(self.dataset.examples(split, self.part, path, options=self.options, on_bad=on_bad), self.limit)
 
 
 def load(
@@ -189,62 +163,59 @@ def load(
     limit: int | None = None,
     skip_bad: bool = False,
 ) -> list[Example]:
-    """Read data.
+    """Read the examples of a spec.
 
     Args:
-        spec: What to read, e.g. ``"elife:impact"`` or ``"train.csv"``.
-        split: Which split of it.
-        data_dir: The folder with the files that ``impatience data build`` makes; otherwise the environment
-            variable IMPATIENCE_DATA names it.
-        limit: Stop after so many examples.
-        skip_bad: Leave out rows that cannot be used, and log how many; otherwise the first one is an error.
+        spec: The data, e.g. ``"elife:impact"`` or ``"train.csv"``.
+        split: The split to read.
+        data_dir: Folder with the files that ``impatience data build`` makes; IMPATIENCE_DATA if None.
+        limit: The most examples to read.
+        skip_bad: Leave out unusable rows and log their number; otherwise the first one is an error.
 
     Raises:
-        DataError: If the data cannot be read, a row of it cannot be used, or no row is left.
+        DataError: If the data cannot be read, a row is unusable, or no row is left.
     """
     if limit is not None and limit < 1:
         raise OptionError(f"limit={limit}: read at least 1 example, or all of them with limit=None.")
     bad: list[DataError] = []
-    found = list(islice(Spec.parse(spec).examples(split, data_dir, bad.append if skip_bad else None), limit))
-    if not found:
+    examples = list(islice(Spec.parse(spec).examples(split, data_dir, bad.append if skip_bad else None), limit))
+    if not examples:
         first = f" The first problem: {bad[0]}" if bad else ""
         raise DataError(f"{spec} has no usable example in {split!r}.{first}")
     if bad:
-        log.warning("%s: left out %d rows that cannot be used. The first: %s", spec, len(bad), bad[0])
-    return found
+        log.warning("%s: left out %d unusable rows. The first: %s", spec, len(bad), bad[0])
+    return examples
 
 
 def checksum(spec: str, split: str = "train", data_dir: Path | None = None) -> str:
-    """Return a SHA-256 that changes when the data behind a spec does: of the file, or of a hub set's commit."""
+    """Return a SHA-256 of the data of a spec: of its file, or of a hub set's commit."""
     parsed = Spec.parse(spec)
     return parsed.dataset.checksum(split, parsed.path or data_dir)
 
 
 def make_example(id: object, source: object, target: object, meta: Mapping[str, Any], where: str) -> Example:  # noqa: A002
-    """Check what a row holds and make an example of it, both texts stripped.
+    """Make an example from the values of a row; both texts are stripped.
 
     Args:
-        id: A text or a whole number.
-        source: What is read.
-        target: What is to be written.
-        meta: What else there is.
-        where: The file and row, for messages.
+        id: Text or a whole number.
+        source: The source; text.
+        target: The target; text.
+        meta: Everything else in the row.
+        where: File and row, for messages.
 
     Raises:
-        DataError: If something is not text, or empty.
+        DataError: If the id, source or target is empty or of another type.
     """
     name = str(id).strip() if isinstance(id, str | int) and not isinstance(id, bool) else ""
     if not name:
-        raise DataError(f"{where}: the id is {id!r}; it must be a text or a whole number.")
+        raise DataError(f"{where}: the id is {id!r}; it must be text or a whole number.")
     return Example(name, _text("source", source, where), _text("target", target, where), meta)
 
 
 def _text(column: str, value: object, where: str) -> str:
-    if value is None:
-        raise DataError(f"{where}: the {column} is empty. Fill it in, or remove the row.")
-    if not isinstance(value, str):
+    if not isinstance(value, str | None):
         raise DataError(f"{where}: the {column} is not text but {type(value).__name__}: {str(value)[:40]!r}.")
-    if not (text := value.strip()):
+    if not (text := (value or "").strip()):
         raise DataError(f"{where}: the {column} is empty. Fill it in, or remove the row.")
     try:
         text.encode()
@@ -253,11 +224,11 @@ def _text(column: str, value: object, where: str) -> str:
     return text
 
 
-def pick(row: Mapping[str, Any], column: str, where: str) -> Any:
-    """Return what a row holds in a column.
+def get_column(row: Mapping[str, Any], column: str, where: str) -> Any:
+    """Return the value of a column.
 
     Raises:
-        DataError: If it has no such column; the message names those it has.
+        DataError: If the row has no such column; the message names its columns.
     """
     if column not in row:
         raise DataError(
@@ -266,15 +237,15 @@ def pick(row: Mapping[str, Any], column: str, where: str) -> Any:
     return row[column]
 
 
-def distinct(examples: Iterable[Example]) -> Iterator[Example]:
-    """Number ids that come again in public sets that repeat some: ``a``, ``a#2``, ``a#3``."""
+def number_repeated_ids(examples: Iterable[Example]) -> Iterator[Example]:
+    """Make ids unique, for public sets that repeat some: ``a``, ``a#2``, ``a#3``."""
     seen: dict[str, int] = {}
     for example in examples:
         count = seen[example.id] = seen.get(example.id, 0) + 1
         yield example if count == 1 else replace(example, id=f"{example.id}#{count}")
 
 
-def _choose(what: str, value: str, known: tuple[str, ...]) -> None:
+def _check_known(what: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise OptionError(
             f"There is no {what} {value!r}.{nearest(value, list(known))} "

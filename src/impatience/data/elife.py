@@ -1,4 +1,4 @@
-"""The eLife ladder: one article, texts by people at about 12, 26, 72, 150 and 346 words.
+"""The eLife ladder: five texts by people for each article, of about 12, 26, 72, 150 and 346 words.
 
     rung          reads
     title         abstract
@@ -7,8 +7,8 @@
     abstract      introduction
     digest        abstract and introduction
 
-The few articles without an abstract are read by their introduction. ``meta["rung"]`` names the rung, and so does the
-end of the id; ``elife:all`` gives every rung of every article.
+For the few articles without an abstract, the introduction is read instead. ``meta["rung"]`` and the end of the id
+name the rung; ``elife:all`` gives every rung of every article.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from impatience.data._built import BuiltSet
-from impatience.data.base import Example, make_example, pick
+from impatience.data.base import Example, get_column, make_example
 
 READS = {
     "title": ("abstract",),
@@ -29,10 +29,10 @@ READS = {
 
 
 class Elife(BuiltSet):
-    """A set of which each record holds several targets."""
+    """A set with several targets in each record."""
 
     def _examples(self, row: dict[str, Any], part: str, where: str) -> Iterator[Example]:
-        article, introduction, targets, meta = (pick(row, name, where) for name in ("id", "source", "targets", "meta"))
+        article, introduction, targets, meta = (get_column(row, k, where) for k in ("id", "source", "targets", "meta"))
         texts = {"introduction": introduction, "abstract": targets.get("abstract")}
         for rung, reads in READS.items():
             if rung in targets and part in (rung, "all"):

@@ -1,4 +1,4 @@
-"""Pages of .NET and SQL documentation to the description in their heads."""
+"""Pages of .NET and SQL documentation to the description in their front matter."""
 
 from impatience.data._built import BuiltSet
 

@@ -1,6 +1,6 @@
-"""SciTLDR: abstract to one sentence; an abstract with several references gives an example for each.
+"""SciTLDR: abstract to one sentence; an abstract with several references gives one example for each.
 
-``meta["reference"]`` says which of an abstract's references it is, and so does the end of the id.
+``meta["reference"]`` and the end of the id hold the number of the reference.
 """
 
 from impatience.data._built import BuiltSet

@@ -1,4 +1,4 @@
-"""SQuAD 1.1 turned round: the first answer and the passage to the question."""
+"""SQuAD 1.1 for question generation: the first answer and the passage to the question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The development set of SQuAD 1.1, split anew by article: answer and passage to the question."""
+"""The development set of SQuAD 1.1, split again by article: answer and passage to the question."""
 
 from impatience.data._built import BuiltSet
 

@@ -1,4 +1,4 @@
-"""A made-up task: repeat four words in turn for as long as asked; see ``impatience.sources.toy``."""
+"""A made-up task: repeat four words up to the target; see ``impatience.sources.toy``."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pathlib import Path
 from impatience.data.base import Dataset, Example, OnBad
 from impatience.sources.toy import sentence
 
-_SIZES = {"train": (0, 4000), "validation": (1_000_000, 200), "test": (2_000_000, 200)}
+_SEEDS = {"train": (0, 4000), "validation": (1_000_000, 200), "test": (2_000_000, 200)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Toy(Dataset):
-    """Made on the fly; the same every time."""
+    """Examples that are made when they are read, always the same."""
 
     def _read(
         self, split: str, part: str, path: Path | None, options: Mapping[str, str], on_bad: OnBad | None
     ) -> Iterator[Example]:
         del part, path, options, on_bad
-        begin, count = _SIZES[split]
-        for seed in range(begin, begin + count):
+        start, count = _SEEDS[split]
+        for seed in range(start, start + count):
             source, target = sentence(seed)
             yield Example(f"toy-{seed}", source, target)
 
@@ -33,4 +33,4 @@ class Toy(Dataset):
         return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
-DATASET = Toy(summary="Four words, repeated in turn for as long as asked (made up).", licence="Apache-2.0")
+DATASET = Toy(summary="Four words, repeated up to the target (made up).", licence="Apache-2.0")

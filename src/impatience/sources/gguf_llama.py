@@ -1,7 +1,7 @@
-"""From one GGUF file of the Llama architecture, in whatever quantisation, to a folder in bfloat16.
+"""Converts a GGUF file of the Llama architecture, in any quantisation, to a folder in bfloat16.
 
-The file is read with ``gguf`` itself: transformers needs accelerate to load one, refuses to save what it
-loaded, and its tokenizer groups the blanks before a digit otherwise than the model learned them.
+Uses the package ``gguf``: transformers needs accelerate to load such a file, cannot save the model it loaded, and its
+tokenizer splits spaces before digits differently from the model's.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from impatience.sources._folder import save_model
+from impatience.sources.saving import save_model
 
 
 def convert(files: Path, folder: Path) -> None:
-    """Read ``model.gguf``: weights, sizes and tokenizer."""
+    """Convert ``model.gguf``: weights, sizes and tokenizer."""
     import torch
     from gguf import MODEL_ARCH, GGUFReader, dequantize, get_tensor_name_map
     from transformers import LlamaConfig, LlamaForCausalLM

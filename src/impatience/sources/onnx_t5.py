@@ -1,7 +1,7 @@
-"""From a T5 that was exported to ONNX and quantised to 8 bits, encoder and decoder apart, to a folder in float32.
+"""Converts a T5 in two ONNX files, encoder and decoder, quantised to 8 bits, to a folder in float32.
 
 A quantised weight is ``(q - zero point) × scale`` with one zero point and one scale for each tensor. float32 holds
-that product as the file means it; bfloat16 would halve the folder and round what was rounded once already.
+that product; bfloat16 would halve the folder, but round a second time.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from impatience.sources._folder import save_model
+from impatience.sources.saving import save_model
 
 FILES = ("encoder.onnx", "decoder.onnx", "tokenizer.json")
-_OWNERS = {"enc": "encoder.", "m": ""}  # how the export calls the encoder and the whole model
+_PREFIXES = {"enc": "encoder.", "m": ""}  # the export's names of the encoder and the whole model
 
 
 def convert(files: Path, folder: Path) -> None:
-    """Read ``FILES``; the sizes are those of the tensors."""
+    """Convert ``FILES``; the sizes of the model come from the tensors."""
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
@@ -27,7 +27,7 @@ def convert(files: Path, folder: Path) -> None:
         for part in ("encoder", "decoder")
         for path, array in _tensors(files / f"{part}.onnx")
     }
-    del weights["encoder.embed_tokens.weight"]  # a copy, as the encoder has a file of its own
+    del weights["encoder.embed_tokens.weight"]  # a copy, because the encoder has its own file
     for part in ("encoder", "decoder"):
         weights[f"{part}.embed_tokens.weight"] = weights["shared.weight"]
     vocab_size, width = weights["shared.weight"].shape
@@ -47,8 +47,8 @@ def convert(files: Path, folder: Path) -> None:
         tie_word_embeddings=False,
         **special,
     )
-    # T5Config reads the False as "scores are not scaled" and then says True. The head is a tensor of its own, and a
-    # configuration that says True is how it gets lost: transformers ties it again wherever it looks there.
+    # T5Config takes the False for "scores are not scaled" and sets True. The head is a separate tensor, and with True
+    # transformers would tie it to the embeddings and lose it.
     config.tie_word_embeddings = False
     save_model(folder, T5ForConditionalGeneration, config, weights, **special)
     _save_tokenizer(files / "tokenizer.json", folder)
@@ -59,9 +59,9 @@ def _blocks(weights: dict[str, Any], part: str) -> int:
 
 
 def _name(path: str) -> str:
-    """Return what transformers calls a tensor: ``/enc/block.0/…/q`` and ``enc.block.0.…`` are the encoder's."""
-    owner, _, rest = path.strip("/").replace("/", ".").partition(".")
-    return _OWNERS[owner] + rest
+    """Return the name of a tensor in transformers; ``/enc/block.0/…/q`` and ``enc.block.0.…`` are the encoder's."""
+    part, _, rest = path.strip("/").replace("/", ".").partition(".")
+    return _PREFIXES[part] + rest
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, Any]]:
@@ -76,7 +76,7 @@ def _tensors(file: Path) -> Iterator[tuple[str, Any]]:
         quantized, zero_point = (stored[f"{name}_{kind}"].astype(np.float32) for kind in ("quantized", "zero_point"))
         return (quantized - zero_point) * stored[f"{name}_scale"]
 
-    for node in graph.node:  # a linear layer: its weight has a number for a name, and lies [in, out]
+    for node in graph.node:  # a linear layer: its weight is named by a number, and has shape [in, out]
         if node.op_type == "MatMulInteger":
             weight = dequantize(node.input[1].removesuffix("_quantized"))
             yield node.name.removesuffix("/MatMul_quant") + ".weight", np.ascontiguousarray(weight.T)
@@ -88,7 +88,7 @@ def _tensors(file: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _save_tokenizer(file: Path, folder: Path) -> None:
-    """Save the tokenizer without the truncation and padding that the export fixed."""
+    """Save the tokenizer without the export's fixed truncation and padding."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 

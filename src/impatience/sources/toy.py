@@ -1,7 +1,7 @@
-"""A made-up task and models for it, small enough to train on a laptop in seconds.
+"""A made-up task, and models that learn it on a laptop in seconds.
 
-The source is four words; the target repeats them in turn, for as long as it is asked to. Nothing in the text says
-when to stop, so a model that stops in the right place has learned to obey the length alone.
+The source is four words, and the target repeats them up to a random length. Nothing in the text says when to stop, so
+a model that stops at the target has learnt it from the signal.
 """
 
 from __future__ import annotations

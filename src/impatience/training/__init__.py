@@ -1,1 +1,1 @@
-"""Training: from a recipe to a run folder with a model."""
+"""Training: run a recipe and save the model in a run folder."""

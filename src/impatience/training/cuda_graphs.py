@@ -1,8 +1,7 @@
-"""Steps as CUDA graphs: recorded once for each shape of batch, then replayed.
+"""Training steps as CUDA graphs: recorded once for each shape of batch, then replayed.
 
-A small model on a large GPU waits for its processor to launch thousands of small kernels. A graph launches them all
-at once. In training, gradients live in tensors of their own that every graph writes to, so the optimizer works as it
-always does. In writing, all that changes from step to step is in tensors that stay where they are.
+A small model on a large GPU waits for the CPU to launch thousands of small kernels; a graph launches them all at once.
+Every graph writes gradients to the same tensors, so the optimizer needs no change.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Body = Callable[[dict[str, Tensor]], Tensor]
 
 @dataclass(frozen=True)
 class Recording:
-    """One recorded step: its graph, where it reads, and where it leaves the loss."""
+    """One recorded step: its graph, the tensors it reads, and the loss it writes."""
 
     graph: Any
     inputs: dict[str, Tensor]
@@ -30,7 +29,7 @@ class TrainingGraphs:
     """Forward and backward passes of one model, recorded by shape.
 
     Args:
-        weights: What is trained.
+        weights: The trained weights.
     """
 
     def __init__(self, weights: list[nn.Parameter]) -> None:
@@ -39,17 +38,17 @@ class TrainingGraphs:
         self.recordings: dict[Hashable, Recording] = {}
         self._pool: Any = None
 
-    def step(self, inputs: dict[str, Tensor], choice: Hashable, body: Body) -> Tensor:
+    def step(self, inputs: dict[str, Tensor], variant: Hashable, body: Body) -> Tensor:
         """Compute gradients for a batch and return its loss.
 
         Args:
             inputs: The batch; tensors on the GPU.
-            choice: What else, besides the tensors' shapes, decides which kernels run.
+            variant: Everything besides the tensors' shapes that decides which kernels run.
             body: Computes the loss and runs its backward pass; must not wait for the GPU.
         """
         for weight, gradient in zip(self.weights, self.gradients, strict=True):
             weight.grad = gradient
-        key = (choice, tuple((name, tensor.shape) for name, tensor in inputs.items()))
+        key = (variant, tuple((name, tensor.shape) for name, tensor in inputs.items()))
         if key not in self.recordings:
             self.recordings[key] = self._record(inputs, body)
         recording = self.recordings[key]
@@ -64,7 +63,7 @@ class TrainingGraphs:
         warm_up = torch.cuda.Stream()
         warm_up.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(warm_up):
-            body(one_row)  # libraries make themselves ready; a whole batch would take its memory twice
+            body(one_row)  # initialises libraries; a whole batch would take its memory twice
         torch.cuda.current_stream().wait_stream(warm_up)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):

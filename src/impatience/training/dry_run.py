@@ -1,7 +1,7 @@
-"""``impatience train --dry-run``: everything about a run that can be known without training.
+"""``impatience train --dry-run``: check a recipe, and show what its run will do.
 
-The model is loaded and given its method, the data is found and counted, and some of it is encoded, all by the very
-functions that training uses. What a run would stumble over in its first minute is found here.
+Loads the model, attaches the method, counts the data and encodes some of it, by the functions that training uses. So
+most errors of a run show up here.
 """
 
 from __future__ import annotations
@@ -17,57 +17,37 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from impatience.data import Spec
+from impatience.data import IGNORED, Spec
 from impatience.families import unwrap
 from impatience.training.recipe import Recipe
 from impatience.training.run import build_model, encode, specs
 
 ENCODED = 200
-"""Examples of a split that are encoded; the others are only counted."""
+"""Number of examples of a split to encode; the others are only counted."""
 SHOWN_CHARACTERS = 500
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will do.
-
-    Attributes:
-        recipe: What it is made from.
-        model_type: As transformers calls it.
-        encoder_decoder: Whether the model has an encoder.
-        width: D, the width of the decoder's vectors.
-        amplitude: Factor of the signal.
-        weights: How many weights there are.
-        trained: How many of them are trained.
-        examples: How many examples each split has.
-        rows: How many rows an epoch has; an estimate where the recipe augments the data.
-        steps_per_epoch: Optimizer steps, on one device.
-        steps: Of the whole run.
-        source: What the model reads of the first training example, decoded again from its ids.
-        target: What it learns to write, likewise.
-        source_tokens: Ids of that source.
-        target_tokens: Length of that target.
-        targets: Shortest, median and longest target among the encoded training rows, in tokens.
-        encoded: How many those are.
-    """
+    """The plan of a run."""
 
     recipe: Recipe
-    model_type: str
+    model_type: str  # as transformers calls it
     encoder_decoder: bool
-    width: int
-    amplitude: float
-    weights: int
-    trained: int
-    examples: Mapping[str, int]
-    rows: int
-    steps_per_epoch: int
-    steps: int
-    source: str
-    target: str
+    width: int  # D, the width of the decoder's vectors
+    amplitude: float  # factor of the signal
+    weights: int  # number of weights
+    trained: int  # number of trained weights
+    examples: Mapping[str, int]  # number of examples of each split
+    rows: int  # number of rows of an epoch; an estimate where the recipe augments the data
+    steps_per_epoch: int  # optimizer steps, on one device
+    steps: int  # optimizer steps of the run
+    source: str  # prompt of the first training example, decoded from its ids
+    target: str  # text to learn from it, decoded from its ids
     source_tokens: int
     target_tokens: int
-    targets: tuple[int, float, int]
-    encoded: int
+    targets: tuple[int, float, int]  # shortest, median and longest target among the encoded rows, in tokens
+    encoded: int  # number of encoded training rows
 
     def render(self) -> Table:
         """Return a table for the terminal."""
@@ -99,30 +79,26 @@ class Plan:
 
 
 def plan(recipe: Recipe, data_dir: Path | None = None) -> Plan:
-    """Find out what a run will do, without training.
+    """Plan a run without training.
 
     Args:
-        recipe: What to run.
-        data_dir: Where named data sets are, unless IMPATIENCE_DATA says so.
+        recipe: The recipe.
+        data_dir: Folder of the built data sets; IMPATIENCE_DATA if None.
 
     Raises:
-        ImpatienceError: What the run itself would raise before its first step.
+        ImpatienceError: The error that the run would raise before its first step.
     """
     model, tokenizer = build_model(recipe)
     part, data = recipe.train, recipe.data
-    few = replace(
-        recipe,
-        data=replace(
-            data, limit=min(data.limit or ENCODED, ENCODED), validation_limit=min(data.validation_limit, ENCODED)
-        ),
-    )
-    rows = {split: encode(few, split, model, tokenizer, data_dir) for split in ("train", "validation")}
+    limit, validation_limit = min(data.limit or ENCODED, ENCODED), min(data.validation_limit, ENCODED)
+    sample = replace(recipe, data=replace(data, limit=limit, validation_limit=validation_limit))
+    rows = {split: encode(sample, split, model, tokenizer, data_dir) for split in ("train", "validation")}
     examples = {split: _count(recipe, split, data_dir) for split in rows}
     growth = len(rows["train"]) / min(examples["train"], ENCODED)
     epoch_rows = round(examples["train"] * growth)
     steps_per_epoch = math.ceil(math.ceil(epoch_rows / part.batch_size) / part.accumulation)
     first = rows["train"][0]
-    source, target = _read_and_written(first, model.family.encoder_decoder)
+    source, target = _prompt_and_text(first, model.family.encoder_decoder)
     lengths = [row["target_tokens"] for row in rows["train"]]
     weights = list(model.parameters())
     return Plan(
@@ -148,20 +124,20 @@ def plan(recipe: Recipe, data_dir: Path | None = None) -> Plan:
 
 def _count(recipe: Recipe, split: str, data_dir: Path | None) -> int:
     limit = recipe.data.limit if split == "train" else recipe.data.validation_limit
-    found = (e for spec in specs(recipe, split) for e in Spec.parse(spec).examples(split, data_dir))
-    return sum(1 for _ in islice(found, limit))
+    examples = (example for spec in specs(recipe, split) for example in Spec.parse(spec).examples(split, data_dir))
+    return sum(1 for _ in islice(examples, limit))
 
 
-def _read_and_written(row: dict[str, Any], encoder_decoder: bool) -> tuple[list[int], list[int]]:
-    """Part a row into the ids that are read and those that are learnt."""
+def _prompt_and_text(row: dict[str, Any], encoder_decoder: bool) -> tuple[list[int], list[int]]:
+    """Split a row into the ids of the prompt and those of the text."""
     if encoder_decoder:
         return row["input_ids"], row["labels"]
-    written = [label for label in row["labels"] if label != -100]
-    return row["input_ids"][: -len(written)], written
+    text = [label for label in row["labels"] if label != IGNORED]
+    return row["input_ids"][: -len(text)], text
 
 
 def _shortened(text: str) -> str:
-    """Return a text of bearable length; its end stays, for there a prompt says what to do."""
+    """Leave out the middle of a long text; the end of a prompt may hold the instruction."""
     if len(text) <= SHOWN_CHARACTERS:
         return text
     half = SHOWN_CHARACTERS // 2

@@ -1,4 +1,4 @@
-"""The card of a trained model: what it is, how it was trained, and what was measured."""
+"""The card of a trained model: base, method, measurements, data, environment and recipe."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def model_card(folder: Path, recipe: Recipe, metrics: list[dict[str, Any]]) -> s
 
     Args:
         folder: The run folder, for its ``run.json``.
-        recipe: What was run.
+        recipe: The recipe of the run.
         metrics: The lines of ``metrics.jsonl``.
     """
     facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    where = facts["environment"]
+    env = facts["environment"]
     data = "\n".join(
         f"- {split}: {part['examples']} examples of {', '.join(part['sha256'])}"
         for split, part in facts["data"].items()
     )
     return f"""# {recipe.name}
 
-{recipe.model.base} with the length control method `{recipe.model.method}`, trained by impatience {where["impatience"]}.
+{recipe.model.base} with the length control method `{recipe.model.method}`, trained by impatience {env["impatience"]}.
 
 ```python
 from impatience import LengthControlled
@@ -47,7 +47,7 @@ model = LengthControlled.from_pretrained("{folder / "model"}")
 
 ## Measured
 
-Validation texts written naturally and greedily, at most {recipe.train.sample} at each line.
+Up to {recipe.train.sample} validation texts for each line, generated greedily with natural landing.
 
 {_table([line for line in metrics if "eval_length_mae" in line and not _repeated(line, metrics)])}
 
@@ -55,10 +55,10 @@ Validation texts written naturally and greedily, at most {recipe.train.sample} a
 
 {data}
 
-## Where
+## Environment
 
-{where["gpu"] or where["cpu"]}, seed {facts["seed"]}, torch {where["torch"]}, transformers {where["transformers"]},
-commit {where["commit"]}.
+{env["gpu"] or env["cpu"]}, seed {facts["seed"]}, torch {env["torch"]}, transformers
+{env["transformers"]}, commit {env["commit"]}.
 
 ## Recipe
 
@@ -69,7 +69,7 @@ commit {where["commit"]}.
 
 
 def _repeated(line: dict[str, Any], metrics: list[dict[str, Any]]) -> bool:
-    """Tell whether the last measurement says again what a validation at the same step said."""
+    """Check whether the final measurement repeats a validation at the same step."""
     return bool(line.get("final")) and any("eval_loss" in other and other["step"] == line["step"] for other in metrics)
 
 

@@ -1,27 +1,29 @@
 """Recipes: everything a training run needs, in one YAML file.
 
-A recipe has four parts. Each field below is documented where it is declared; a key that is not declared here is
-refused, with the nearest one that is. ``load_recipe`` reads a file, ``--set model.method=rpe`` changes one value.
+The fields below are the keys that a recipe may have, each with its help text. ``load_recipe`` reads a file;
+``--set model.method=rpe`` changes one value.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, cast
 
 import yaml
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from impatience.config import build, option
 from impatience.errors import OptionError
 
-T = TypeVar("T")
+Share = Annotated[float, Field(ge=0, le=1)]
+ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
 
 
 def _needed(text: str) -> Any:
+    """Declare a field without a default."""
     return field(metadata={"help": text})
 
 
@@ -32,88 +34,88 @@ class LoraPart:
     rank: int = option(16, "rank of each adapter")
     alpha: int = option(32, "scale of the adapters: alpha / rank")
     dropout: float = option(0.0, "dropout on the adapters' input")
-    modules: str | tuple[str, ...] = option("all-linear", "names of the layers that get one, as PEFT takes them")
+    modules: str | tuple[str, ...] = option("all-linear", "names of the layers that get an adapter, as PEFT takes them")
 
 
 @dataclass(frozen=True)
 class ModelPart:
-    """What is trained."""
+    """The model to train."""
 
     base: str = _needed("a folder, a hub name, or a name that `impatience models` lists")
     method: str = option("glide", "a name that `impatience methods` lists")
     options: Mapping[str, Any] = field(default_factory=dict, metadata={"help": "the method's options"})
-    lora: LoraPart | None = option(None, "low-rank adapters; none trains all weights")
+    lora: LoraPart | None = option(None, "low-rank adapters; without them all weights are trained")
     start: str | None = option(
-        None, "a model that was trained with the same base, method and adapters, to go on from its weights"
+        None, "a model trained with the same base, method and adapters, to continue from its weights"
     )
-    no_loops: int | None = option(None, "the trained model never writes the same so many tokens in a row twice")
+    no_loops: PositiveInt | None = option(None, "the trained model never writes this many tokens in a row twice")
 
 
 @dataclass(frozen=True)
 class DataPart:
-    """What it is trained on."""
+    """The data to train on."""
 
     train: str | tuple[str, ...] = _needed("one data set or several, as `impatience data show` takes them")
-    validation: str | tuple[str, ...] | None = option(None, "the same for validation; none uses `train`'s own split")
+    validation: str | tuple[str, ...] | None = option(
+        None, "the same for validation; by default the validation split of `train`"
+    )
     template: str = option(
         "summarize",
-        "how sources are put to the model: summarize, question, rewrite, title or chat; a data set may "
-        "name its own, as in squad_qg?template=question",
+        "the prompt template: summarize, question, rewrite, title or chat; a data set may name another, as in "
+        "squad_qg?template=question",
     )
     prefix: str = option("", "text before every source, e.g. 'summarize: ' for T5")
-    max_source_tokens: int = option(1024, "sources are cut to this many tokens")
-    max_target_tokens: int | None = option(None, "the most tokens of a target; the model's own room bounds it too")
-    long_targets: Literal["error", "leave_out"] = option("error", "what becomes of an example with a longer target")
-    limit: int | None = option(None, "use only so many training examples")
-    validation_limit: int = option(200, "use only so many validation examples")
+    max_source_tokens: PositiveInt = option(1024, "sources are cut to this many tokens")
+    max_target_tokens: PositiveInt | None = option(
+        None, "the most tokens of a target; by default as many as the model has positions for"
+    )
+    long_targets: Literal["error", "leave_out"] = option("error", "what to do with an example whose target is longer")
+    limit: PositiveInt | None = option(None, "the most training examples to use")
+    validation_limit: PositiveInt = option(200, "the most validation examples to use")
     sentence_copies: int = option(
-        0, "length augmentation: so many further examples from each, with its first sentences as target"
+        0, "length augmentation: this many more examples from each, with its first sentences as target"
     )
 
 
 @dataclass(frozen=True)
 class TrainPart:
-    """How it is trained."""
+    """Settings of the training."""
 
-    steps: int | None = option(None, "optimizer steps; give this or epochs")
-    epochs: float | None = option(None, "passes over the data; give this or steps")
-    batch_size: int = option(16, "rows of one step on one device")
-    accumulation: int = option(1, "batches added up before a step")
-    learning_rate: float = option(1e-5, "of the base model's weights, or of the adapters")
-    signal_learning_rate: float | None = option(None, "of the signal's own weights; none is the same")
-    betas: tuple[float, float] = option((0.9, 0.99), "of AdamW")
-    epsilon: float = option(1e-8, "of AdamW")
-    weight_decay: float = option(0.0, "of AdamW")
-    max_grad_norm: float = option(1.0, "gradients are clipped to this norm")
+    steps: PositiveInt | None = option(None, "optimizer steps; give this or epochs")
+    epochs: PositiveFloat | None = option(None, "passes over the data; give this or steps")
+    batch_size: PositiveInt = option(16, "rows of one step on one device")
+    accumulation: PositiveInt = option(1, "batches whose gradients are added up before a step")
+    learning_rate: PositiveFloat = option(1e-5, "learning rate of the base model's weights, or of the adapters")
+    signal_learning_rate: PositiveFloat | None = option(
+        None, "learning rate of the signal's weights; by default `learning_rate`"
+    )
+    betas: tuple[ShareBelowOne, ShareBelowOne] = option((0.9, 0.99), "betas of AdamW")
+    epsilon: PositiveFloat = option(1e-8, "epsilon of AdamW")
+    weight_decay: NonNegativeFloat = option(0.0, "weight decay of AdamW")
+    max_grad_norm: PositiveFloat = option(1.0, "gradients are clipped to this norm")
     schedule: Literal["linear", "cosine", "constant", "constant_with_warmup"] = option(
-        "linear", "of the learning rate, after the warm-up"
+        "linear", "schedule of the learning rate after the warm-up"
     )
-    warmup_steps: int = option(0, "steps over which the learning rate rises")
-    eos_weight: float = option(1.0, "weight of the loss where EOS is due")
-    landing_weight: float = option(
-        1.0, "weight of the loss at the last 16 tokens before it, where the ending is planned"
+    warmup_steps: NonNegativeInt = option(0, "steps over which the learning rate rises")
+    eos_weight: NonNegativeFloat = option(1.0, "weight of the loss where EOS is due")
+    ending_weight: NonNegativeFloat = option(1.0, "weight of the loss at the last 16 tokens before EOS")
+    decoys: ShareBelowOne = option(
+        0.0, "share of rows with a target that is not their length, so that only the signal says where the text ends"
     )
-    decoys: float = option(
-        0.0, "share of rows that are asked for another length, so that the signal alone says where the end is"
+    decoys_cuts: Share = option(0.5, "share of the decoys that have a shorter target, and are cut there")
+    decoys_late: Share = option(
+        0.0, "share of the decoys whose target lies shortly before the end of a sentence, which they finish"
     )
-    decoys_cuts: float = option(
-        0.5,
-        "share of the decoys that are asked for less than they have, and cut there",
-    )
-    decoys_late: float = option(
-        0.0,
-        "share of the decoys that are asked for a little less than their last sentence needs, and finish it",
-    )
-    decoys_reach: float = option(
-        4.0, "the other decoys are asked for up to so many times what they have, and EOS is barred where they end"
+    decoys_reach: Annotated[float, Field(ge=1)] = option(
+        4.0, "the other decoys have a target of up to this many times their length, and EOS is barred where they end"
     )
     units: tuple[Literal["tokens", "words", "characters", "sentences"], ...] = option(
-        ("tokens",), "what targets are counted in; several take turns, batch by batch"
+        ("tokens",), "units of the targets; each batch uses one of them"
     )
     strength_from: float | None = option(
         None, "the signal starts at this multiple of its strength and goes to 1 over `strength_steps`"
     )
-    strength_steps: int = option(0, "see `strength_from`")
+    strength_steps: NonNegativeInt = option(0, "see `strength_from`")
     precision: Literal["auto", "bf16", "fp32"] = option("auto", "auto is bf16 on a GPU, else fp32")
     cuda_graphs: bool = option(
         True,
@@ -121,20 +123,20 @@ class TrainPart:
     )
     gradient_checkpointing: bool = option(False, "recompute layers in the backward pass to save memory")
     group_by_length: bool = option(True, "make batches of rows of similar length")
-    early_stopping: int | None = option(
-        None, "stop after so many validations without a better loss; the model of the last step is kept"
+    early_stopping: PositiveInt | None = option(
+        None, "stop after this many validations without a better loss; the model of the last step is saved"
     )
-    log_steps: int = option(20, "steps between lines of progress")
-    eval_steps: int = option(200, "steps between validations, each with a sample of generated lengths")
-    save_steps: int = option(200, "steps between checkpoints")
-    keep_checkpoints: int = option(2, "older ones are removed")
-    sample: int = option(16, "validation examples to write, to see the length error")
-    report_to: tuple[str, ...] = option(("tensorboard",), "where to log, as transformers names them")
-    seed: int = option(0, "of everything random")
+    log_steps: PositiveInt = option(20, "steps between lines of progress")
+    eval_steps: PositiveInt = option(200, "steps between validations, each with a sample of generated lengths")
+    save_steps: PositiveInt = option(200, "steps between checkpoints")
+    keep_checkpoints: PositiveInt = option(2, "number of checkpoints to keep; older ones are removed")
+    sample: NonNegativeInt = option(16, "validation examples to generate, for the length error")
+    report_to: tuple[str, ...] = option(("tensorboard",), "where to log, as transformers names it")
+    seed: int = option(0, "seed of everything random")
 
     @property
     def in_bf16(self) -> bool:
-        """Whether matrices are multiplied in bfloat16 on this machine."""
+        """True if matrices are multiplied in bfloat16 on this machine."""
         from torch import cuda
 
         return self.precision == "bf16" or (self.precision == "auto" and cuda.is_available())
@@ -144,55 +146,31 @@ class TrainPart:
 class Recipe:
     """A training run."""
 
-    name: str = _needed("what the run is called; its folder, unless --out names one")
-    model: ModelPart = _needed("what is trained")
-    data: DataPart = _needed("what it is trained on")
-    train: TrainPart = _needed("how it is trained")
+    name: str = _needed("name of the run, and of its folder unless --out names one")
+    model: ModelPart = _needed("the model to train")
+    data: DataPart = _needed("the data to train on")
+    train: TrainPart = _needed("settings of the training")
 
     def __post_init__(self) -> None:
-        """Refuse values that clash or cannot be."""
-        train, data = self.train, self.data
+        """Refuse values that contradict each other, or that a type cannot exclude."""
+        train = self.train
         if (train.steps is None) == (train.epochs is None):
             raise OptionError("train: give either steps or epochs.")
         if (train.strength_from is None) != (train.strength_steps == 0):
-            raise OptionError("train: strength_from and strength_steps go together.")
+            raise OptionError("train: give both strength_from and strength_steps, or neither.")
+        if train.decoys_cuts + train.decoys_late > 1:
+            shares = f"train.decoys_cuts={train.decoys_cuts}, train.decoys_late={train.decoys_late}"
+            raise OptionError(f"{shares}: give shares that add up to at most 1.")
         if not re.fullmatch(r"[\w.-]*\w[\w.-]*", self.name):
             raise OptionError(f"name={self.name!r}: it names a folder; use letters, digits, '-', '_' and '.'.")
-        if len(train.betas) != 2 or not all(0 <= beta < 1 for beta in train.betas):
-            raise OptionError(f"train.betas={list(train.betas)}: give two numbers from 0 to below 1.")
-        if not data.train:
+        if not self.data.train:
             raise OptionError("data.train is empty: name at least one data set.")
-        for part, place, names in (
-            (train, "train", ("steps", "batch_size", "accumulation", "log_steps", "eval_steps", "save_steps")),
-            (train, "train", ("keep_checkpoints", "early_stopping")),
-            (self.model, "model", ("no_loops",)),
-            (data, "data", ("max_source_tokens", "max_target_tokens", "limit", "validation_limit")),
-        ):
-            for name in names:
-                if (value := getattr(part, name)) is not None and value < 1:
-                    raise OptionError(f"{place}.{name}={value}: give at least 1.")
-        for name in ("epochs", "learning_rate", "signal_learning_rate", "epsilon", "max_grad_norm"):
-            if (value := getattr(train, name)) is not None and not (value > 0 and math.isfinite(value)):
-                raise OptionError(f"train.{name}={value}: give a number above 0.")
-        if not 0 <= train.decoys < 1:
-            raise OptionError(f"train.decoys={train.decoys}: give a share from 0 to below 1.")
-        if min(train.decoys_cuts, train.decoys_late) < 0 or not train.decoys_cuts + train.decoys_late <= 1:
-            raise OptionError(
-                f"train.decoys_cuts={train.decoys_cuts}, train.decoys_late={train.decoys_late}: give shares from 0 to "
-                f"1, of at most 1 together."
-            )
         if not train.units:
             raise OptionError("train.units is empty: name at least one unit.")
-        if not 1 <= train.decoys_reach < math.inf:
-            raise OptionError(f"train.decoys_reach={train.decoys_reach}: give a factor of at least 1.")
-        for name in ("warmup_steps", "strength_steps", "sample", "weight_decay", "eos_weight", "landing_weight"):
-            if not getattr(train, name) >= 0:
-                raise OptionError(f"train.{name}={getattr(train, name)}: give 0 or more.")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe as plain values, every default filled in."""
-        plain: dict[str, Any] = _plain(asdict(self))
-        return plain
+        return cast(dict[str, Any], _plain(asdict(self)))
 
 
 def load_recipe(file: str | Path, changes: Mapping[str, str] | None = None) -> Recipe:
@@ -212,25 +190,26 @@ def load_recipe(file: str | Path, changes: Mapping[str, str] | None = None) -> R
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise OptionError(f"{file} is not valid YAML: {error}") from error
     if not isinstance(content, dict):
-        raise OptionError(f"{file} holds no recipe: it must have the keys name, model, data and train.")
+        raise OptionError(f"{file} holds no recipe: it must have the keys model, data and train.")
     content.setdefault("name", Path(file).stem)
     for dotted, value in (changes or {}).items():
         *parents, last = dotted.split(".")
-        place = content
+        part = content
         for parent in parents:
-            if place.get(parent) is None:
-                place[parent] = {}
-            place = place[parent]
-            if not isinstance(place, dict):
-                raise OptionError(f"{dotted}={value}: {parent!r} holds a value, not parts that could be set.")
+            if part.get(parent) is None:
+                part[parent] = {}
+            part = part[parent]
+            if not isinstance(part, dict):
+                raise OptionError(f"{dotted}={value}: {parent!r} is a single value and has no keys to set.")
         try:
-            place[last] = yaml.safe_load(value)
+            part[last] = yaml.safe_load(value)
         except yaml.YAMLError as error:
             raise OptionError(f"{dotted}={value!r} is not valid YAML: {error}") from error
     return build(Recipe, content, str(file))
 
 
 def _plain(value: Any) -> Any:
+    """Turn tuples into lists, as YAML and JSON hold them."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,4 +1,4 @@
-"""``impatience train``: a recipe, run from its data to a model that can be loaded."""
+"""``impatience train``: run a recipe, from its data to a model that can be loaded."""
 
 from __future__ import annotations
 
@@ -28,66 +28,69 @@ from impatience.training.recipe import Recipe
 from impatience.training.run_folder import Run
 from impatience.training.trainer import LengthTrainer, Row
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
+"""Takes a line of progress."""
 
 
 def train(recipe: Recipe, out: Path | None = None, *, resume: bool = False, data_dir: Path | None = None) -> Path:
     """Run a recipe.
 
     Args:
-        recipe: What to do.
+        recipe: The recipe.
         out: The run folder; ``runs/<name>`` if None.
         resume: Continue the run in that folder.
-        data_dir: Where named data sets are, unless IMPATIENCE_DATA says so.
+        data_dir: Folder of the built data sets; IMPATIENCE_DATA if None.
 
     Returns:
         The run folder, with the trained model in ``model/``.
     """
     folder = out or Path("runs") / recipe.name
     if resume and Run.reopen(folder, recipe).finished:
-        _say(f"{folder} is finished already.")
+        _print(f"{folder} is finished already.")
         return folder
     if not resume:
         Run.refuse_existing(folder)
     arguments = training_arguments(recipe, folder)
-    leads = arguments.process_index == 0
-    say = _say if leads else _say_nothing
+    is_main = arguments.process_index == 0
+    report = _print if is_main else _print_nothing
     set_seed(recipe.train.seed)
     model, tokenizer = build_model(recipe)
     rows = {split: encode(recipe, split, model, tokenizer, data_dir) for split in ("train", "validation")}
     with arguments.main_process_first(local=False):
-        if leads and not resume:
+        if is_main and not resume:
             Run.start(folder, recipe, _facts(recipe, rows, data_dir))
         run = Run(folder, recipe.train.keep_checkpoints)
-        checkpoint = run.last_checkpoint(say) if resume else None
-        if leads and resume:
+        checkpoint = run.last_checkpoint(report) if resume else None
+        if is_main and resume:
             run.refuse_changed_data(_facts(recipe, rows, data_dir)["data"])
-            run.forget_after(int(checkpoint.name.split("-")[1]) if checkpoint else 0)
+            run.drop_metrics_after(int(checkpoint.name.split("-")[1]) if checkpoint else 0)
     trainer = LengthTrainer(model, recipe, run, rows["train"], rows["validation"], arguments)
     trainer.remove_callback(PrinterCallback)
-    for callback in (StrengthSchedule(model, recipe), Progress(trainer, say, measured_peak())):
+    for callback in (StrengthSchedule(model, recipe), Progress(trainer, report, measure_peak())):
         trainer.add_callback(callback)
     if recipe.train.early_stopping is not None:
         trainer.add_callback(EarlyStoppingCallback(recipe.train.early_stopping))
-    if checkpoint and run.trained_to_the_end(checkpoint):
+    if checkpoint and run.is_final(checkpoint):
         trainer.load(checkpoint)
     else:
         from peft.helpers import disable_input_dtype_casting
 
-        with disable_input_dtype_casting(model):  # adapters would keep what they read a second time, in float32
+        with disable_input_dtype_casting(model):  # adapters would hold their inputs a second time, in float32
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    finish(trainer, run, say)
+    save_result(trainer, run, report)
     return folder
 
 
 def build_model(recipe: Recipe) -> tuple[LengthControlled, Any]:
-    """Load the base model, give it adapters if the recipe asks for them, and attach the method."""
-    base, tokenizer = _plain(name := recipe.model.base)
-    unsaved = base._keys_to_ignore_on_save or []
+    """Load the base model, add adapters if the recipe has them, and attach the method.
+
+    Returns:
+        The model and its tokenizer.
+    """
+    base, tokenizer = _load_plain(name := recipe.model.base)
+    unsaved = base._keys_to_ignore_on_save or []  # e.g. Marian's fixed sinusoids
     for weight_name, weight in base.named_parameters():
-        if any(
-            key in weight_name for key in unsaved
-        ):  # e.g. Marian's fixed sinusoids: what is not saved is not trained
+        if any(key in weight_name for key in unsaved):
             weight.requires_grad_(False)
     if recipe.train.gradient_checkpointing:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -97,51 +100,56 @@ def build_model(recipe: Recipe) -> tuple[LengthControlled, Any]:
 
         modules = lora.modules if isinstance(lora.modules, str) else list(lora.modules)
         if recipe.train.in_bf16:
-            base.to(torch.bfloat16)  # nothing of it is trained, so it needs no more
-        base.name_or_path = base.config._name_or_path = name  # an adapter says whose it is, not where that lay
+            base.to(torch.bfloat16)  # the base is not trained, so it needs no more precision
+        base.name_or_path = base.config._name_or_path = name  # the adapter stores the base's name, not a cache path
         config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=modules)
         base = get_peft_model(base, config)
     model = attach(base, recipe.model.method, tokenizer=tokenizer, **recipe.model.options)
     if recipe.model.start is not None:
-        _start_from(recipe, model)
+        _load_start(recipe, model)
     return model, tokenizer
 
 
-def _plain(name: str) -> tuple[Any, Any]:
+def _load_plain(name: str) -> tuple[Any, Any]:
+    """Load a base model and its tokenizer, in float32 and without a method."""
     return toy.build(name) if name in toy.NAMES else load_base(resolve(name), dtype=torch.float32)
 
 
-def _start_from(recipe: Recipe, model: LengthControlled) -> None:
-    """Give a model the weights that its recipe starts from."""
+def _load_start(recipe: Recipe, model: LengthControlled) -> None:
+    """Load the weights of ``model.start`` into a model."""
     folder, part = resolve(str(recipe.model.start)), recipe.model
-    before = LengthControlled.from_pretrained(folder, base_model=_plain(part.base)[0] if part.lora else None)
+    base = _load_plain(part.base)[0] if part.lora else None
+    start = LengthControlled.from_pretrained(folder, base_model=base)
     try:
-        model.load_state_dict(before.state_dict())
+        model.load_state_dict(start.state_dict())
     except RuntimeError as error:
         raise OptionError(
-            f"model.start: {part.start!r} has other weights than this recipe. Its base, method, options and adapters "
-            f"must be the same."
+            f"model.start: {part.start!r} has other weights than this recipe. Use a model with the same base, method, "
+            f"options and adapters."
         ) from error
 
 
 def encode(recipe: Recipe, split: str, model: LengthControlled, tokenizer: Any, data_dir: Path | None) -> list[Row]:
-    """Read and tokenize one split; several data sets take turns, so that a limit cuts all of them alike."""
+    """Read and tokenize one split; examples of several data sets alternate, so that a limit cuts all of them alike."""
     part, encoder_decoder = recipe.data, model.family.encoder_decoder
-    room = model.family.room(model)
-    longest = min(filter(None, (part.max_target_tokens, room and room - 2)), default=None)
-    source = min(filter(None, (part.max_source_tokens, room)))
+    positions = model.family.room(model)
+    max_target = min(filter(None, (part.max_target_tokens, positions and positions - 2)), default=None)
+    max_source = min(filter(None, (part.max_source_tokens, positions)))
     encoders = {
-        name: Encoder(tokenizer, encoder_decoder, name, source, longest, part.prefix) for name in templates(recipe)
+        name: Encoder(tokenizer, encoder_decoder, name, max_source, max_target, part.prefix)
+        for name in templates(recipe)
     }
     limit = part.limit if split == "train" else part.validation_limit
     sets = []
     for spec in specs(recipe, split):
         template = Spec.parse(spec).template or part.template
         sets.append([(template, example) for example in load(spec, split, data_dir=data_dir, limit=limit)])
-    chosen = [pair for turn in zip_longest(*sets) for pair in turn if pair is not None][:limit]
+    chosen = [pair for group in zip_longest(*sets) for pair in group if pair is not None][:limit]
     if split == "train" and part.sentence_copies:
         chosen += [
-            (name, copy) for name, one in chosen for copy in shorter(one, part.sentence_copies, recipe.train.seed)
+            (template, copy)
+            for template, example in chosen
+            for copy in sentence_copies(example, part.sentence_copies, recipe.train.seed)
         ]
     encoded = {
         name: encoder.rows([example for template, example in chosen if template == name])
@@ -150,25 +158,29 @@ def encode(recipe: Recipe, split: str, model: LengthControlled, tokenizer: Any, 
     rows = []
     for template, example in chosen:
         row = next(encoded[template])
-        if not isinstance(row, LongTargetError) and not encoder_decoder and room and len(row["input_ids"]) > room:
+        tokens = 0 if isinstance(row, LongTargetError) or encoder_decoder else len(row["input_ids"])
+        if positions and tokens > positions:
             row = LongTargetError(
-                f"{example.id}: prompt and target have {len(row['input_ids'])} tokens, and the model has {room} "
-                f"positions. Lower data.max_source_tokens, or set data.long_targets: leave_out."
+                f"{example.id}: prompt and target have {tokens} tokens, and the model has {positions} positions. Lower "
+                f"data.max_source_tokens, or set data.long_targets: leave_out."
             )
         if not isinstance(row, LongTargetError):
             rows.append(row)
         elif part.long_targets == "error":
             raise row
     if not rows:
-        raise DataError(f"No example of the {split} split can be used: every target is over {longest} tokens.")
+        raise DataError(
+            f"The {split} split has no usable example: every target has more than {max_target} tokens. Raise "
+            f"data.max_target_tokens, or use other data."
+        )
     return rows
 
 
-def shorter(example: Example, copies: int, seed: int) -> list[Example]:
-    """Return further examples of the same source, each with some of its target's first sentences."""
+def sentence_copies(example: Example, count: int, seed: int) -> list[Example]:
+    """Return up to ``count`` more examples of the same source, each with some of the target's first sentences."""
     sentences = split_sentences(example.target)
-    counts = list(range(1, len(sentences)))
-    chosen = random.Random(f"{seed} {example.id}").sample(counts, min(copies, len(counts)))
+    lengths = list(range(1, len(sentences)))
+    chosen = random.Random(f"{seed} {example.id}").sample(lengths, min(count, len(lengths)))
     return [replace(example, id=f"{example.id}+{n}", target=" ".join(sentences[:n])) for n in chosen]
 
 
@@ -176,26 +188,27 @@ def specs(recipe: Recipe, split: str) -> tuple[str, ...]:
     """Return the data sets that a recipe names for a split.
 
     Raises:
-        OptionError: If none is named for validation and the training data has no validation split of its own.
+        OptionError: If it names none for validation, and the training data has no validation split.
     """
     chosen = recipe.data.train if split == "train" or recipe.data.validation is None else recipe.data.validation
     names = (chosen,) if isinstance(chosen, str) else chosen
     for spec in names:
         if split != "train" and recipe.data.validation is None and not Spec.parse(spec).has_split(split):
             raise OptionError(
-                f"data.validation is missing: {spec!r} has no validation split of its own. Name other data there, "
-                f"or put {{split}} into the file's name."
+                f"data.validation is missing: {spec!r} has no validation split. Name other data there, or put "
+                f"{{split}} into the file's name."
             )
     return names
 
 
 def templates(recipe: Recipe) -> list[str]:
-    """Return the templates that a recipe trains with, its own first."""
+    """Return the templates that a recipe trains with; ``data.template`` is the first."""
     named = [Spec.parse(spec).template for split in ("train", "validation") for spec in specs(recipe, split)]
     return list(dict.fromkeys([recipe.data.template, *filter(None, named)]))
 
 
 def _facts(recipe: Recipe, rows: dict[str, list[Row]], data_dir: Path | None) -> dict[str, Any]:
+    """Return the content of ``run.json``."""
     data = {
         split: {
             "examples": len(rows[split]),
@@ -223,7 +236,7 @@ def training_arguments(recipe: Recipe, folder: Path) -> TrainingArguments:
         bf16=part.in_bf16,
         use_cpu=not cuda,
         dataloader_pin_memory=cuda,
-        accelerator_config={"non_blocking": cuda},  # with the next line: the processor never waits for the GPU
+        accelerator_config={"non_blocking": cuda},  # with the next line: the CPU never waits for the GPU
         logging_nan_inf_filter=False,
         logging_steps=part.log_steps,
         logging_first_step=True,
@@ -243,7 +256,7 @@ def training_arguments(recipe: Recipe, folder: Path) -> TrainingArguments:
 
 
 class StrengthSchedule(TrainerCallback):  # type: ignore[misc]
-    """Moves the signal from one multiple of its strength to its full strength."""
+    """Moves the signal from ``strength_from`` times its strength to its full strength."""
 
     def __init__(self, model: LengthControlled, recipe: Recipe) -> None:
         self.steering, self.part, self.full = model.steering, recipe.train, model.steering.amplitude
@@ -256,28 +269,34 @@ class StrengthSchedule(TrainerCallback):  # type: ignore[misc]
             self.steering.amplitude = self.full * (self.part.strength_from + share * (1 - self.part.strength_from))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Leave the model at full strength."""
+        """Set full strength."""
         del args, state, control, kwargs
         self.steering.amplitude = self.full
 
 
 class Progress(TrainerCallback):  # type: ignore[misc]
-    """Writes what users watch to the terminal and to metrics.jsonl."""
+    """Writes loss, length error and speed to the terminal and to metrics.jsonl.
 
-    def __init__(self, trainer: LengthTrainer, say: Say, peak: float | None) -> None:
-        self.trainer, self.say, self.peak = trainer, say, peak
+    Args:
+        trainer: The trainer.
+        report: Takes each line for the terminal.
+        peak: Operations a second that the GPU can reach; None leaves out ``share_of_peak``.
+    """
+
+    def __init__(self, trainer: LengthTrainer, report: Report, peak: float | None) -> None:
+        self.trainer, self.report, self.peak = trainer, report, peak
         self.weights = sum(weight.numel() for weight in trainer.model.parameters())
         self.steps, self.seconds, self.last = 0, 0.0, 0.0
 
-    def _start_the_clock(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Leave out of the speed what is no training."""
+    def _restart_clock(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Exclude validation and checkpoints from the speed."""
         del args, state, control, kwargs
         self.last = time.perf_counter()
 
-    on_train_begin = on_evaluate = on_save = _start_the_clock
+    on_train_begin = on_evaluate = on_save = _restart_clock
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Add the time since the last step, data loading and all."""
+        """Add the time since the last step, including data loading."""
         del args, state, kwargs
         if control.should_log and torch.cuda.is_available():
             torch.cuda.synchronize()
@@ -285,7 +304,7 @@ class Progress(TrainerCallback):  # type: ignore[misc]
         self.steps, self.seconds, self.last = self.steps + 1, self.seconds + now - self.last, now
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Add speed to what was logged, and write it down."""
+        """Add the speed to the Trainer's log, and write it."""
         del args, control, kwargs
         if not self.trainer.is_world_process_zero() or "train_runtime" in logs:
             return
@@ -297,27 +316,27 @@ class Progress(TrainerCallback):  # type: ignore[misc]
                 line["share_of_peak"] = round(6 * self.weights * line["tokens_per_second"] / self.peak, 4)
             self.trainer.tokens_seen, self.steps, self.seconds = 0, 0, 0.0
         self.trainer.run.log(line)
-        self.say("  ".join(f"{name} {value:.4g}" for name, value in line.items()))
+        self.report("  ".join(f"{name} {value:.4g}" for name, value in line.items()))
 
 
-def measured_peak() -> float | None:
-    """Return the bf16 matrix rate of the GPU, in operations a second, as one large product reaches it."""
+def measure_peak() -> float | None:
+    """Measure the bf16 operations a second that one large matrix product reaches on the GPU; None without a GPU."""
     if not torch.cuda.is_available():
         return None
     size, repeats = 8192, 10
-    one, other = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    left, right = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     for timed in (False, True):
         torch.cuda.synchronize()
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for _ in range(repeats if timed else 3):
-            one @ other
+            left @ right
         torch.cuda.synchronize()
-    return 2 * size**3 * repeats / (time.perf_counter() - begun)
+    return 2 * size**3 * repeats / (time.perf_counter() - start)
 
 
-def finish(trainer: LengthTrainer, run: Run, say: Say) -> None:
-    """Write the trained model and its card."""
-    metrics, state = trainer.length_error(), trainer.whole_state()
+def save_result(trainer: LengthTrainer, run: Run, report: Report) -> None:
+    """Save the trained model and write its card."""
+    metrics, state = trainer.length_error(), trainer.gathered_state()
     if trainer.is_world_process_zero():
         run.log({"step": trainer.state.global_step, **metrics, "final": True})
         trainer.model.save_pretrained(run.folder / "model", state_dict=state)
@@ -328,12 +347,12 @@ def finish(trainer: LengthTrainer, run: Run, say: Say) -> None:
         card = model_card(run.folder, trainer.recipe, run.metrics())
         write_whole(run.folder / "model" / "README.md", card)
         write_whole(run.folder / "README.md", card)
-        say(f"The model is in {run.folder / 'model'}; its card in {run.folder / 'README.md'}.")
+        report(f"The model is in {run.folder / 'model'}; its card in {run.folder / 'README.md'}.")
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _say_nothing(text: str) -> None:
+def _print_nothing(text: str) -> None:
     del text

@@ -1,11 +1,11 @@
-"""A run folder: what was trained, on what, how it went, and checkpoints that are either whole or not used.
+"""A run folder: recipe, facts, metrics, checkpoints and the trained model.
 
-recipe.yaml         the recipe as resolved, every default filled in
+recipe.yaml         the recipe with every default filled in
 run.json            versions, hardware, commit, seed, data checksums
-metrics.jsonl       one line a log: step, loss, tokens/s, length error …
-checkpoint-N/       what --resume continues from; complete.json is written last
+metrics.jsonl       one line for each log: step, loss, tokens/s, length error …
+checkpoint-N/       used by --resume; complete.json is written last, and a checkpoint without it is removed
 model/              the trained model, as LengthControlled.from_pretrained reads it
-README.md           the model card
+README.md           the model card, written last of all
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from impatience.errors import RunError
 from impatience.files import write_whole
 from impatience.training.recipe import Recipe
 
-MARK = "complete.json"
+COMPLETE = "complete.json"
 
 
 class Run:
     """One run folder.
 
     Args:
-        folder: Where it is.
-        keep: How many checkpoints stay.
+        folder: Path of the folder.
+        keep: Number of checkpoints to keep.
     """
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
@@ -41,10 +41,10 @@ class Run:
 
     @classmethod
     def start(cls, folder: Path, recipe: Recipe, facts: dict[str, Any]) -> Run:
-        """Make a new run folder; where several processes train, one of them does.
+        """Make a new run folder; of several processes only one may call this.
 
         Raises:
-            RunError: If there is one already.
+            RunError: If the folder holds a run.
         """
         cls.refuse_existing(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,97 +55,97 @@ class Run:
 
     @staticmethod
     def refuse_existing(folder: Path) -> None:
-        """Refuse a folder that holds a run."""
+        """Raise a RunError if the folder holds a run."""
         if (folder / "run.json").exists():
             raise RunError(
                 f"{folder} holds a run already. Continue it with --resume, or name another folder with --out."
             )
 
     def refuse_changed_data(self, data: dict[str, Any]) -> None:
-        """Refuse to continue on other data than the run was started on."""
+        """Raise a RunError if the data is not what the run was started on."""
         if json.loads((self.folder / "run.json").read_text(encoding="utf-8"))["data"] != data:
             raise RunError(
-                f"The data of {self.folder} has changed since it was started (see run.json). Restore it, or start anew "
-                f"with --out."
+                f"The data of {self.folder} has changed since the run was started (see run.json). Restore the data, or "
+                f"start a new run with --out."
             )
 
     @classmethod
     def reopen(cls, folder: Path, recipe: Recipe) -> Run:
-        """Open a run folder to continue it.
+        """Open a run folder to continue the run.
 
         Raises:
-            RunError: If there is none, or it was started with another recipe.
+            RunError: If the folder holds no run, or one of another recipe.
         """
         if not (folder / "run.json").exists():
             raise RunError(f"{folder} holds no run to resume. Leave out --resume to start one.")
-        before = build(Recipe, yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8")), str(folder))
-        if before.to_dict() != recipe.to_dict():
-            changed = sorted(set(_flat(before.to_dict()).items()) ^ set(_flat(recipe.to_dict()).items()))
+        saved = build(Recipe, yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8")), str(folder))
+        if saved.to_dict() != recipe.to_dict():
+            changed = set(_flat(saved.to_dict()).items()) ^ set(_flat(recipe.to_dict()).items())
             raise RunError(
                 f"{folder} was started with another recipe; different: {', '.join(sorted({k for k, _ in changed}))}. "
-                f"Resume it with the recipe it was started with ({folder / 'recipe.yaml'}), or start anew with --out."
+                f"Resume it with its own recipe ({folder / 'recipe.yaml'}), or start a new run with --out."
             )
         return cls(folder, recipe.train.keep_checkpoints)
 
     @property
     def finished(self) -> bool:
-        """Whether the trained model is there; its card is written last."""
+        """True if the run is complete; its card is written last."""
         return (self.folder / "README.md").exists()
 
     # Checkpoints
 
     @staticmethod
-    def trained_to_the_end(checkpoint: Path) -> bool:
-        """Tell whether a checkpoint was written after the last step."""
+    def is_final(checkpoint: Path) -> bool:
+        """Check whether a checkpoint was written after the last step."""
         state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
         control = state.get("stateful_callbacks", {}).get("TrainerControl", {}).get("args", {})
         return int(state["global_step"]) >= int(state["max_steps"]) or bool(control.get("should_training_stop"))
 
     def checkpoints(self) -> list[Path]:
-        """Return the whole checkpoints, oldest first."""
-        whole = [path for path in self.folder.glob("checkpoint-*") if (path / MARK).exists()]
-        return sorted(whole, key=lambda path: int(path.name.split("-")[1]))
+        """Return the complete checkpoints, oldest first."""
+        complete = [path for path in self.folder.glob("checkpoint-*") if (path / COMPLETE).exists()]
+        return sorted(complete, key=lambda path: int(path.name.split("-")[1]))
 
-    def last_checkpoint(self, say: Callable[[str], None]) -> Path | None:
-        """Return the newest whole checkpoint and remove what is left of those that were being written."""
+    def last_checkpoint(self, report: Callable[[str], None]) -> Path | None:
+        """Return the newest complete checkpoint, and remove the incomplete ones."""
         for path in self.folder.glob("checkpoint-*"):
-            if not (path / MARK).exists():
-                say(f"{path.name} was not finished when the run stopped; it is removed.")
+            if not (path / COMPLETE).exists():
+                report(f"{path.name} was not finished when the run stopped; it is removed.")
                 shutil.rmtree(path)
-        found = self.checkpoints()
-        say(
-            f"Going on from {found[-1].name}."
-            if found
-            else "There is no whole checkpoint; starting from the beginning."
+        last = self.checkpoints()[-1:]
+        report(
+            f"Continuing from {last[0].name}."
+            if last
+            else "There is no complete checkpoint; starting from the beginning."
         )
-        return found[-1] if found else None
+        return last[0] if last else None
 
     @contextmanager
     def writing_checkpoint(self, step: int, *, writes: bool, wait: Callable[[], None]) -> Iterator[None]:
-        """Mark a checkpoint whole once all of it is there, and only then remove older ones.
+        """Mark a checkpoint as complete once all of it is written, and only then remove older ones.
 
         Args:
-            step: Of the checkpoint.
-            writes: Whether this process is the one that marks it.
+            step: Step of the checkpoint.
+            writes: True in the one process that marks it.
             wait: Returns when every process has written its part.
 
         Raises:
-            RunError: If the disk is full; the unfinished checkpoint is removed and the older ones stay.
+            RunError: If the disk is full; the incomplete checkpoint is removed and the older ones stay.
         """
         folder = self.folder / f"checkpoint-{step}"
         try:
             yield
             wait()
             if writes:
-                write_whole(folder / MARK, json.dumps({"step": step}) + "\n")
+                write_whole(folder / COMPLETE, json.dumps({"step": step}) + "\n")
         except Exception as error:
             shutil.rmtree(folder, ignore_errors=True)
             if _disk_is_full(error, self.folder):
                 older = self.checkpoints()
-                rest = f"{older[-1].name} is whole" if older else "there is no older checkpoint"
+                rest = f"{older[-1].name} is complete" if older else "there is no older checkpoint"
                 raise RunError(
                     f"No space left for checkpoint-{step} in {self.folder}; {rest}. "
-                    f"Free some space and go on with --resume."
+                    f"Free some space and continue with --resume."
                 ) from error
             raise
         if writes:
@@ -155,28 +155,29 @@ class Run:
     # Metrics
 
     def log(self, metrics: dict[str, Any]) -> None:
-        """Add one line to the metrics."""
+        """Append one line to the metrics."""
         with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(metrics) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return all metrics; a line that a kill cut short is left out."""
+        """Return all metrics, without a last line that a kill cut short."""
         file = self.folder / "metrics.jsonl"
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
         return [json.loads(line) for line in lines if line.endswith("}")]
 
-    def forget_after(self, step: int) -> None:
-        """Take back what was logged after a step, and at the very end, because it will be done again."""
-        kept = [line for line in self.metrics() if line["step"] <= step and not line.get("final")]
-        write_whole(self.folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept))
+    def drop_metrics_after(self, step: int) -> None:
+        """Remove the metrics after a step, and the final ones, because they will be logged again."""
+        lines = [line for line in self.metrics() if line["step"] <= step and not line.get("final")]
+        write_whole(self.folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def _disk_is_full(error: BaseException, folder: Path) -> bool:
-    said = getattr(error, "errno", None) == errno.ENOSPC or "no space left" in str(error).lower()
-    return said or shutil.disk_usage(folder).free < 2**20  # torch reports a full disk without saying so
+    reported = getattr(error, "errno", None) == errno.ENOSPC or "no space left" in str(error).lower()
+    return reported or shutil.disk_usage(folder).free < 2**20  # torch does not name a full disk in its error
 
 
 def _flat(value: Any, name: str = "") -> dict[str, str]:
+    """Return the values of nested mappings by dotted name."""
     if isinstance(value, dict):
         return {k: v for key, item in value.items() for k, v in _flat(item, f"{name}.{key}".lstrip(".")).items()}
     return {name: repr(value)}

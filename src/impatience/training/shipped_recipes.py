@@ -1,26 +1,25 @@
-"""The recipes that come with the package, and the table of everything a recipe may say."""
+"""The recipes that come with the package, and the table of all options of a recipe."""
 
 from __future__ import annotations
 
 import json
-import types
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
+from impatience.config import accepted, dataclass_in
 from impatience.errors import OptionError
 from impatience.registry import nearest
 from impatience.training.recipe import Recipe
 
-_PACKAGE = Path(__file__).parents[1]
-_WORDS = {str: "text", int: "whole number", float: "number", bool: "true or false", types.NoneType: "null"}
+PACKAGE = Path(__file__).parents[1]
 
 
 def folder() -> Path:
-    """Return where the recipes are: in the package once it is installed, in the repository while it is worked on."""
-    installed = _PACKAGE / "recipes_shipped"
-    return installed if installed.is_dir() else _PACKAGE.parents[1] / "recipes"
+    """Return the folder with the recipes: in an installed package, or in a checkout."""
+    installed = PACKAGE / "recipes_shipped"
+    return installed if installed.is_dir() else PACKAGE.parents[1] / "recipes"
 
 
 def shipped() -> dict[str, Path]:
@@ -62,32 +61,20 @@ def options() -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _rows(kind: type, prefix: str) -> Iterator[tuple[str, str, str, str]]:
-    assert is_dataclass(kind)
+def _rows(kind: Any, prefix: str) -> Iterator[tuple[str, str, str, str]]:
     hints = get_type_hints(kind)
     for item in fields(kind):
-        inner = next((part for part in (hints[item.name], *get_args(hints[item.name])) if is_dataclass(part)), None)
-        name = f"{prefix}{item.name}"
+        hint, name = hints[item.name], f"{prefix}{item.name}"
         default = "the file's name" if name == "name" else _default(item)
-        if inner is None or default != "needed":
-            yield f"`{name}`", _takes(hints[item.name]), default, str(item.metadata["help"])
-        if isinstance(inner, type):
-            yield from _rows(inner, f"{name}.")
+        part = dataclass_in(hint)
+        if part is None or default != "needed":
+            takes = "a mapping or null" if part else accepted(hint)
+            yield f"`{name}`", takes, default, str(item.metadata["help"])
+        if part:
+            yield from _rows(part, f"{name}.")
 
 
 def _default(item: Field[Any]) -> str:
     if item.default_factory is not MISSING:
         return f"`{json.dumps(item.default_factory())}`"
     return "needed" if item.default is MISSING else f"`{json.dumps(item.default)}`"
-
-
-def _takes(hint: Any) -> str:
-    """Say in words what a type hint accepts."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return " or ".join(map(_takes, inner))
-    if origin is Literal:
-        return " or ".join(f"`{value}`" for value in inner)
-    if origin is tuple:
-        return f"list of {_takes(inner[0])}" if inner[-1] is ... else f"{len(inner)} numbers"
-    return "mapping" if origin is Mapping or is_dataclass(hint) else _WORDS[hint]

@@ -1,9 +1,8 @@
-"""From a recipe to a length-controlled model: the transformers Trainer, taught what length control needs.
+"""The transformers Trainer for length-controlled models.
 
-What is added to the Trainer: the loss (a weight of its own where EOS is due; logits only where something is to be
-written), a learning rate of its own for the signal's weights, batches of similar length, a strength that may
-change as training goes on, checkpoints that are either whole or not used, and, at every validation, the number that
-users watch: how far from their targets freshly written texts end.
+It adds to the Trainer: a loss that can weigh EOS and the tokens before it, with logits only for the text; a separate
+learning rate for the signal's weights; batches of similar length; checkpoints that are complete or not used; and, at
+every validation, the length error of a sample of generated texts.
 """
 
 from __future__ import annotations
@@ -25,29 +24,28 @@ from impatience.control.model import LengthControlled
 from impatience.data import IGNORED, collate, pad_labels, pad_prompts
 from impatience.errors import OptionError, RunError
 from impatience.families import unwrap
-from impatience.lengths import Unit
 from impatience.training.cuda_graphs import TrainingGraphs
 from impatience.training.decoys import Decoys
 from impatience.training.recipe import Recipe, TrainPart
 from impatience.training.run_folder import Run
 
 Row = dict[str, Any]
-LANDING = 16
-"""Tokens before EOS in which an ending is planned."""
-FIRST_STEP = 128
-"""With CUDA graphs, writing is taken to begin at a multiple of this."""
+ENDING_TOKENS = 16
+"""Number of tokens before EOS that ``train.ending_weight`` weighs."""
+START_MULTIPLE = 128
+"""With CUDA graphs, the first column with logits is rounded down to a multiple of this."""
 
 
 class LengthTrainer(Trainer):  # type: ignore[misc]
     """A Trainer for length-controlled models.
 
     Args:
-        model: What is trained.
-        recipe: How.
-        run: Where checkpoints and metrics go.
+        model: The model to train.
+        recipe: Its recipe.
+        run: The run folder, for checkpoints and metrics.
         train: Encoded training rows.
         validation: Encoded validation rows.
-        arguments: The Trainer's own arguments.
+        arguments: The Trainer's arguments.
     """
 
     def __init__(
@@ -57,102 +55,93 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         self.pad_id = int(model.generation_config.pad_token_id or 0)
         self.eos = eos_ids(model.generation_config)
         self.encoder_decoder = model.family.encoder_decoder
-        self.decoys = Decoys(
-            recipe.train.decoys,
-            recipe.train.decoys_cuts,
-            recipe.train.decoys_late,
-            recipe.train.decoys_reach,
-            [Unit(unit) for unit in recipe.train.units],
-            recipe.train.seed,
-            model.vocabulary,
-            self.eos,
-            self.encoder_decoder,
-        )
+        self.decoys = Decoys(recipe.train, model.vocabulary, self.eos, self.encoder_decoder)
         self.optimizer: Any
         super().__init__(
             model,
             arguments,
             data_collator=self._collate,
-            train_dataset=[{**row, "trains": True} for row in train],
+            train_dataset=[{**row, "is_training": True} for row in train],
             eval_dataset=validation,
         )
         if self.is_fsdp_enabled and not self.accelerator.is_fsdp2:
             raise OptionError("FSDP 1 is not supported. Set fsdp_version: 2 in the accelerate configuration.")
         self.model_accepts_loss_kwargs = self.loss_is_scaled_for_ga = True
         self.tokens_seen = 0
-        self.graphs = self._step_graphs()
+        self.graphs = self._make_graphs()
 
     def _collate(self, rows: list[Row]) -> dict[str, Any]:
-        """Make a batch; ``tokens`` counts what is no padding, ``first`` is a column before which nothing is written.
+        """Make a batch.
 
-        Where there are decoys or several units, ``labels`` are those that count in the loss, ``written`` says what is
-        written, ``progress`` how much of it at each step, ``target_tokens`` what was asked for, and ``open`` in which
-        rows EOS is not due at the end. Progress and target are in tokens, or what they come to in other units.
+        ``tokens`` is the number of ids without padding, and ``text_start`` a column before which no row has its text.
+        With decoys or several units, ``labels`` are those that count in the loss, ``text_labels`` the whole texts,
+        ``progress`` and ``target_tokens`` the progress at each step and the target, in tokens or as much in another
+        unit, and ``open`` marks the rows in which EOS is not due at the end.
         """
-        decoyed = self.decoys.needed and bool(rows[0].get("trains"))
-        if decoyed:
+        has_decoys = self.decoys.needed and bool(rows[0].get("is_training"))
+        if has_decoys:
             rows = self.decoys(rows)
         batch: dict[str, Any] = collate(rows, self.pad_id, self.encoder_decoder)
-        if decoyed:
-            batch["written"] = batch["labels"]
-            batch["labels"] = pad_labels([row["learnt"] for row in rows])
+        if has_decoys:
+            batch["text_labels"] = batch["labels"]
+            batch["labels"] = pad_labels([row["loss_labels"] for row in rows])
             batch["progress"] = pad_sequence([torch.tensor(row["progress"]) for row in rows], batch_first=True)
         tokens = sum(len(row["input_ids"]) + len(row["labels"]) * self.encoder_decoder for row in rows)
-        first = 0 if self.encoder_decoder else min(map(_written_from, rows))
+        start = 0 if self.encoder_decoder else min(map(_text_start, rows))
         if self.graphs is not None:  # few shapes, so that few graphs are recorded
-            fillers = {"input_ids": self.pad_id, "attention_mask": 0, "labels": IGNORED, "written": IGNORED}
+            fillers = {"input_ids": self.pad_id, "attention_mask": 0, "labels": IGNORED, "text_labels": IGNORED}
             batch = {name: pad_to_shape(tensor, fillers.get(name, 0)) for name, tensor in batch.items()}
-            first = max(1, first // FIRST_STEP * FIRST_STEP) if first else 0
-        if decoyed:
-            batch["target_tokens"] = torch.tensor([row["asked"] for row in rows])
+            start = max(1, start // START_MULTIPLE * START_MULTIPLE) if start else 0
+        if has_decoys:
+            batch["target_tokens"] = torch.tensor([row["target"] for row in rows])
             batch["open"] = torch.tensor([row["open"] for row in rows])
-        return {**batch, "tokens": tokens, "first": first}
+        return {**batch, "tokens": tokens, "text_start": start}
 
-    def _step_graphs(self) -> TrainingGraphs | None:
-        if not (torch.cuda.is_available() and self.args.world_size == 1 and can_be_recorded(self.recipe.train)):
+    def _make_graphs(self) -> TrainingGraphs | None:
+        if not (torch.cuda.is_available() and self.args.world_size == 1 and can_use_graphs(self.recipe.train)):
             return None
         return TrainingGraphs([weight for weight in self.model.parameters() if weight.requires_grad])
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
-        """Compute gradients, from a recorded graph where that can be."""
+        """Compute gradients, by a recorded graph if there are graphs."""
         if self.graphs is None:
             return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[no-any-return]
         model.train()
         inputs = self._prepare_inputs(inputs)
         self.tokens_seen += inputs.pop("tokens")
-        first = inputs.pop("first")
+        start = inputs.pop("text_start")
         inputs["items"] = torch.as_tensor(num_items_in_batch, device=self.args.device)
 
         def body(tensors: dict[str, Tensor]) -> Tensor:
             batch = {name: tensor for name, tensor in tensors.items() if name != "items"}
-            batch |= {"tokens": 0, "first": first}  # type: ignore[dict-item]
+            batch |= {"tokens": 0, "text_start": start}  # type: ignore[dict-item]
             with self.compute_loss_context_manager():
                 loss: Tensor = self.compute_loss(model, batch, num_items_in_batch=tensors["items"])
             self.accelerator.backward(loss)
             return loss
 
-        return self.graphs.step(inputs, first, body)
+        return self.graphs.step(inputs, start, body)
 
     # The loss
 
     def compute_loss(
         self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """Return cross-entropy over what is to be written, averaged over the tokens of the whole global batch."""
+        """Return the cross-entropy of the texts, averaged over the tokens of the global batch."""
         labels: Tensor = inputs.pop("labels")
-        tokens, first, open_rows = inputs.pop("tokens"), inputs.pop("first"), inputs.pop("open", None)
+        tokens, start, open_rows = inputs.pop("tokens"), inputs.pop("text_start"), inputs.pop("open", None)
         self.tokens_seen += tokens if model.training else 0
-        inputs["labels"] = inputs.pop("written", labels)
+        inputs["labels"] = inputs.pop("text_labels", labels)
         if self.encoder_decoder:
             logits = model(**inputs).logits
         else:
-            # Padding is on the right, where causal attention never looks, so no mask is needed.
+            # Padding is on the right, which causal attention never reads, so no mask is needed.
             del inputs["attention_mask"]
-            kept = torch.arange(first - 1, labels.shape[1] - 1, device=labels.device)
-            logits = model(**inputs, compute_loss=False, logits_to_keep=kept, use_cache=False).logits
-            labels = labels[:, first:]
+            columns = torch.arange(start - 1, labels.shape[1] - 1, device=labels.device)
+            logits = model(**inputs, compute_loss=False, logits_to_keep=columns, use_cache=False).logits
+            labels = labels[:, start:]
         part = self.recipe.train
-        weights = (part.eos_weight, part.landing_weight) if model.training else (1.0, 1.0)
+        weights = (part.eos_weight, part.ending_weight) if model.training else (1.0, 1.0)
         loss, count = token_loss(logits, labels, self.eos, *weights, open_rows)
         if num_items_in_batch is None:
             loss = loss / count
@@ -160,50 +149,50 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
             loss = loss / num_items_in_batch * self.accelerator.num_processes
         return (loss, {}) if return_outputs else loss
 
-    # What users watch
+    # Validation
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """Validate, and write a few texts to see how far from their targets they end."""
+        """Validate, and add the length error of a sample."""
         output = super().evaluation_loop(*args, **kwargs)
         output.metrics.update(self.length_error())
         return output
 
     @torch.no_grad()
     def length_error(self) -> dict[str, float]:
-        """Write texts for some validation examples, naturally and greedily, and return how far off they are."""
+        """Generate texts for some validation examples, greedily and with natural landing; return their length error."""
         rows = self.eval_dataset[: self.recipe.train.sample]
         if not rows:
             return {}
         model = self.accelerator.unwrap_model(self.model)
-        training = model.training
+        was_training = model.training
         model.eval()
         errors: list[int] = []
         size = self.recipe.train.batch_size
-        for begin in range(0, len(rows), size):
-            part = rows[begin : begin + size]
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
             batch = prompts(part, self.pad_id, self.encoder_decoder)
             inputs = {name: tensor.to(self.args.device) for name, tensor in batch.items()}
             targets = [row["target_tokens"] for row in part]
             with self.accelerator.autocast():
                 _, reports = model.generate(**inputs, target_tokens=targets, return_report=True)
             errors += [abs(report.length - report.target) for report in reports]
-        model.train(training)
+        model.train(was_training)
         return {
             "eval_length_mae": sum(errors) / len(errors),
             "eval_length_exact": sum(error == 0 for error in errors) / len(errors),
         }
 
     def create_optimizer(self, model: Any = None) -> Any:
-        """Give the signal's own weights their own learning rate."""
+        """Return AdamW, with ``signal_learning_rate`` for the signal's weights."""
         del model
         if self.optimizer is None:
             if self.is_fsdp_enabled:
                 shard(self.model, self.accelerator.state.fsdp_plugin)
             part = self.recipe.train
-            own = {id(weight) for weight in self.model.steering.parameters()}
+            signal_ids = {id(weight) for weight in self.model.steering.parameters()}
             weights = [weight for weight in self.model.parameters() if weight.requires_grad]
-            groups: list[dict[str, Any]] = [{"params": [weight for weight in weights if id(weight) not in own]}]
-            if signal := [weight for weight in weights if id(weight) in own]:
+            groups: list[dict[str, Any]] = [{"params": [weight for weight in weights if id(weight) not in signal_ids]}]
+            if signal := [weight for weight in weights if id(weight) in signal_ids]:
                 groups.append({"params": signal, "lr": part.signal_learning_rate or part.learning_rate})
             self.optimizer = torch.optim.AdamW(
                 groups, part.learning_rate, part.betas, part.epsilon, part.weight_decay, fused=torch.cuda.is_available()
@@ -218,7 +207,7 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
             self.recipe.train.seed,
         )
 
-    # Checkpoints that are whole
+    # Checkpoints
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         step, wait = self.state.global_step, self.accelerator.wait_for_everyone
@@ -226,13 +215,13 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
             super()._save_checkpoint(model, trial)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the weights, gathered if they are sharded; every process takes part and one writes."""
-        state = self.whole_state()
+        """Save the weights; every process must call this, and one of them writes."""
+        state = self.gathered_state()
         if self.args.should_save:
             self._save(output_dir, state)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        """Write the weights that are trained, and nothing that is pickled."""
+        """Save the trained weights as safetensors."""
         folder = Path(output_dir or self.args.output_dir)
         folder.mkdir(parents=True, exist_ok=True)
         state = state_dict if state_dict is not None else self.model.state_dict()
@@ -240,13 +229,13 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         save_file({k: v.contiguous() for k, v in state.items() if k in trained}, folder / "model.safetensors")
 
     def load(self, checkpoint: Path) -> None:
-        """Take the weights and the state of a checkpoint, to train no further."""
+        """Load the weights and the state of a checkpoint, without training further."""
         self._load_from_checkpoint(str(checkpoint))
         self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
         self.model.taught = True
 
-    def whole_state(self) -> dict[str, Tensor] | None:
-        """Gather the weights of a sharded model, which every process must take part in; None if it is not sharded."""
+    def gathered_state(self) -> dict[str, Tensor] | None:
+        """Gather the weights of a sharded model, in every process at once; None if the model is not sharded."""
         return self.accelerator.get_state_dict(self.model) if self.is_fsdp_enabled else None
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
@@ -256,18 +245,18 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         target, state = model or self.model, load_file(Path(resume_from_checkpoint) / "model.safetensors")
         trained = {name for name, weight in target.named_parameters() if weight.requires_grad}
         if state.keys() != trained & target.state_dict().keys():
-            raise RunError(f"{resume_from_checkpoint} does not fit this model. Start anew with --out.")
+            raise RunError(f"{resume_from_checkpoint} does not fit this model. Start a new run with --out.")
         target.load_state_dict(state, strict=False)
 
 
 def shard(model: LengthControlled, plugin: Any) -> None:
     """Shard a model over all processes, layer by layer.
 
-    Accelerate would also make embeddings and head units of their own, and some models share those with further modules.
+    Accelerate would also shard embeddings and head separately, and some models share those with other modules.
 
     Args:
-        model: What to shard, in place.
-        plugin: The FSDP settings of ``accelerate``; without names of layers the model's own are taken.
+        model: The model, sharded in place.
+        plugin: The FSDP settings of ``accelerate``; if they name no layer classes, the model's own are used.
     """
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -281,30 +270,30 @@ def shard(model: LengthControlled, plugin: Any) -> None:
         if type(module).__name__ in layers:
             fully_shard(module, **options)
     fully_shard(model, **options)
-    plugin.auto_wrap_policy = None  # all is wrapped
+    plugin.auto_wrap_policy = None  # everything is wrapped already
 
 
-def can_be_recorded(part: TrainPart) -> bool:
-    """Tell whether every step of a training runs the same kernels, its strength included, with nothing between."""
+def can_use_graphs(part: TrainPart) -> bool:
+    """Check whether every step of a training runs the same kernels at the same strength."""
     return (
         part.cuda_graphs and part.accumulation == 1 and not part.gradient_checkpointing and part.strength_from is None
     )
 
 
 def pad_to_shape(tensor: Tensor, filler: int) -> Tensor:
-    """Pad (B, T) on the right to one of few lengths: multiples of 64, and above 512 of T's next power of two by 8."""
+    """Pad (B, T) on the right to a multiple of 64, or above 512 of an eighth of T's next power of two."""
     step = max(64, (1 << (tensor.shape[1] - 1).bit_length()) // 8)
     return nn.functional.pad(tensor, (0, -tensor.shape[1] % step), value=filler)
 
 
 def prompts(rows: list[Row], pad_id: int, encoder_decoder: bool) -> dict[str, Tensor]:
-    """Return what the model reads before it writes: sources, or prompts padded on the left."""
-    read = [row["input_ids"] if encoder_decoder else row["input_ids"][: _written_from(row)] for row in rows]
-    return pad_prompts(read, pad_id, left=not encoder_decoder)
+    """Return the inputs of generation: sources, or prompts padded on the left."""
+    ids = [row["input_ids"] if encoder_decoder else row["input_ids"][: _text_start(row)] for row in rows]
+    return pad_prompts(ids, pad_id, left=not encoder_decoder)
 
 
-def _written_from(row: Row) -> int:
-    return next(column for column, label in enumerate(row["labels"]) if label != -100)
+def _text_start(row: Row) -> int:
+    return next(column for column, label in enumerate(row["labels"]) if label != IGNORED)
 
 
 def token_loss(
@@ -312,18 +301,18 @@ def token_loss(
     labels: Tensor,
     eos: list[int],
     eos_weight: float = 1.0,
-    landing_weight: float = 1.0,
+    ending_weight: float = 1.0,
     open_rows: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the summed cross-entropy where labels are not -100, and how many those are.
+    """Return the summed cross-entropy where labels are not -100, and the number of these labels.
 
     Args:
         logits: (B, T, V).
         labels: (B, T), aligned with the logits.
         eos: Ids that end a text.
-        eos_weight: Weight of the loss where one of them stands.
-        landing_weight: Weight of the loss at the last ``LANDING`` tokens before that.
-        open_rows: (B,) rows in which it is not due there: what counts is that the model gives it no probability.
+        eos_weight: Weight of the loss at EOS.
+        ending_weight: Weight of the loss at the last ``ENDING_TOKENS`` tokens before EOS.
+        open_rows: (B,) rows in which EOS is not due there: the loss is -log(1 - p(EOS)).
     """
     losses = nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none")
     losses = losses.view_as(labels)
@@ -336,42 +325,42 @@ def token_loss(
         losses = torch.where(ends & open_rows[:, None], barred[:, None], losses)
     if eos_weight != 1:
         losses = torch.where(ends, eos_weight * losses, losses)
-    if landing_weight != 1:
+    if ending_weight != 1:
         before = ends.long().argmax(1, keepdim=True) - torch.arange(labels.shape[1], device=labels.device)
-        losses = torch.where((before > 0) & (before <= LANDING), landing_weight * losses, losses)
+        losses = torch.where((before > 0) & (before <= ENDING_TOKENS), ending_weight * losses, losses)
     return losses.sum(), (labels != IGNORED).sum()
 
 
 class GroupedSampler(Sampler[int]):
-    """All rows in a random order in which rows of similar length are neighbours.
+    """Yields all rows in random order, rows of similar length together.
 
     Args:
-        lengths: Of each row.
-        group: Rows that should be alike: those of one global batch; 1 shuffles only.
-        seed: Of the order; each epoch has its own.
+        lengths: Length of each row.
+        group: Number of rows that should have similar length, those of one global batch; 1 only shuffles.
+        seed: Seed of the order, which differs from epoch to epoch.
     """
 
     def __init__(self, lengths: list[int], group: int, seed: int) -> None:
         self.lengths, self.group, self.seed, self.epoch = lengths, group, seed, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of an epoch."""
+        """Set the epoch, and with it the order."""
         self.epoch = epoch
 
     def __len__(self) -> int:
-        """Count the rows."""
+        """Return the number of rows."""
         return len(self.lengths)
 
     def __iter__(self) -> Iterator[int]:
-        """Shuffle, sort within stretches of 50 groups, cut into groups, shuffle the groups."""
+        """Shuffle, sort within chunks of 50 groups, cut into groups, shuffle the groups."""
         chance = random.Random(f"{self.seed} {self.epoch}")
-        order = list(range(len(self.lengths)))
-        chance.shuffle(order)
+        indices = list(range(len(self.lengths)))
+        chance.shuffle(indices)
         if self.group > 1:
             size = 50 * self.group
-            stretches = [order[begin : begin + size] for begin in range(0, len(order), size)]
-            order = [index for stretch in stretches for index in sorted(stretch, key=self.lengths.__getitem__)]
-        groups = [order[begin : begin + self.group] for begin in range(0, len(order), self.group)]
-        whole, rest = (groups[:-1], groups[-1:]) if len(groups[-1]) < self.group else (groups, [])
-        chance.shuffle(whole)
-        return iter(index for group in whole + rest for index in group)
+            chunks = [indices[start : start + size] for start in range(0, len(indices), size)]
+            indices = [index for chunk in chunks for index in sorted(chunk, key=self.lengths.__getitem__)]
+        groups = [indices[start : start + self.group] for start in range(0, len(indices), self.group)]
+        full, rest = (groups[:-1], groups[-1:]) if len(groups[-1]) < self.group else (groups, [])
+        chance.shuffle(full)
+        return iter(index for group in full + rest for index in group)

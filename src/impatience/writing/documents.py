@@ -72,7 +72,7 @@ def _plain(content: bytes, what: str) -> str:
 
 
 def _html(content: bytes, what: str) -> str:
-    require("bs4", f"Reading {what}", "write")
+    require("bs4", f"Reading {what}", "beautifulsoup4")
     from bs4 import BeautifulSoup
 
     with warnings.catch_warnings():
@@ -90,7 +90,7 @@ def _html(content: bytes, what: str) -> str:
 
 
 def _pdf(content: bytes, what: str) -> str:
-    require("pypdf", f"Reading {what}", "write")
+    require("pypdf", f"Reading {what}")
     from pypdf import PdfReader
     from pypdf.errors import DependencyError
 

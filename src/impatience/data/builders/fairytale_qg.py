@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from impatience.data._builders._writing import SplitWriter, find_files, one_line, word_count
 from impatience.data._templates import answer_and_context
+from impatience.data.builders._writing import SplitWriter, find_files, one_line, word_count
 
 ORIGIN = "uci-soe/FairytaleQAData at a24ddc17"
 FOLDER = "data-by-train-split"
@@ -72,7 +72,7 @@ def _add(
 
 
 def _rows(file: Path, lower: bool = False) -> Iterator[dict[str, str]]:
-    """Read a table; some begin with a byte order mark, some have blanks around column names, or capitals in them."""
+    """Read a table; some have a byte order mark, or spaces or capitals in column names."""
     content = file.read_bytes().decode("utf-8", "replace")
     for row in csv.DictReader(io.StringIO(content)):
         named = {name.strip().lstrip("\ufeff"): value for name, value in row.items() if name}

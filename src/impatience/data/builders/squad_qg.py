@@ -1,6 +1,6 @@
 """The development set of SQuAD 1.1 from a checkout of rajpurkar/SQuAD-explorer (branch gh-pages).
 
-The data itself is not in that repository, but its explorer pages are, which show every passage, question and answer.
+That repository does not hold the data, but explorer pages that show every passage, question and answer.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from impatience.data._builders._writing import SplitWriter, find_files, one_line, split_of, word_count
 from impatience.data._templates import answer_and_context
+from impatience.data.builders._writing import SplitWriter, find_files, one_line, split_of, word_count
 
 ORIGIN = "rajpurkar/SQuAD-explorer at e0c66cfe (branch gh-pages)"
 _PASSAGE = re.compile(r"<pre>(.*?)</pre>", re.DOTALL)
@@ -24,7 +24,7 @@ _ANSWER = re.compile(r'<span class="answer">(.*?)</span>', re.DOTALL)
 def build(checkout: Path, out: Path) -> dict[str, int]:
     """Write ``squad_qg.*``, split by article so that no passage is in two splits.
 
-    Of several answers the commonest is taken, and of equally common ones the shortest.
+    Of several answers the most frequent is used, and of equally frequent ones the shortest.
     """
     seen: set[str] = set()
     with SplitWriter(out, "squad_qg") as writer:
@@ -64,5 +64,5 @@ def _questions(page: str, title: str) -> Iterator[dict[str, Any]]:
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:
-    found = pattern.search(text)
-    return found[1] if found else ""
+    match = pattern.search(text)
+    return match[1] if match else ""

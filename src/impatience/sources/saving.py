@@ -1,4 +1,4 @@
-"""The last step of every conversion: weights, configuration and generation settings as files."""
+"""Saving a converted model: weights, configuration and generation settings."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from impatience.errors import ModelFilesError
 
 
 def save_model(folder: Path, model_class: Any, config: Any, weights: dict[str, Any], **generation: Any) -> None:
-    """Write a model to a folder, once its weights are known to be all that the model has.
+    """Check that no weight is missing, then write a model to a folder.
 
-    Transformers would fill a gap with random numbers and only log it, so names and shapes are compared here.
+    Transformers would fill a missing weight with random numbers and only log it.
 
     Args:
-        folder: Where ``model.safetensors``, ``config.json`` and ``generation_config.json`` go.
+        folder: Folder for ``model.safetensors``, ``config.json`` and ``generation_config.json``.
         model_class: The model's class in transformers.
         config: Its configuration; the class and the type of the weights are filled in.
-        weights: All its tensors by name. One that the model ties to another or never saves may be left out; one that
-            is there under several names is written under the first.
-        **generation: What ``GenerationConfig`` takes.
+        weights: All its tensors by name. Tensors that the model ties or never saves may be missing; a tensor with
+            several names is written under the first.
+        **generation: Arguments of ``GenerationConfig``.
+
+    Raises:
+        ModelFilesError: If a weight is missing, unknown or has another shape.
     """
     import torch
     from safetensors.torch import save
@@ -32,8 +35,8 @@ def save_model(folder: Path, model_class: Any, config: Any, weights: dict[str, A
     given = {name: tensor.shape for name, tensor in weights.items()}
     if wrong := sorted(name for name in needed | given.keys() if given.get(name) != expected.get(name)):
         raise ModelFilesError(
-            f"The files do not hold the weights of {model_class.__name__} as this version of transformers knows "
-            f"it: {', '.join(wrong[:5])}{' …' if wrong[5:] else ''} missing, unknown or of another shape."
+            f"The files do not fit {model_class.__name__} of this version of transformers. Missing, unknown or of "
+            f"another shape: {', '.join(wrong[:5])}{' …' if wrong[5:] else ''}. Install another version."
         )
     first = {tensor.data_ptr(): name for name, tensor in reversed(weights.items())}
     tensors = {name: weights[name].contiguous() for name in sorted(first.values())}

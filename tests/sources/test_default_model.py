@@ -1,4 +1,4 @@
-"""The model that comes with the package: its files, and whether it still writes to length."""
+"""The default model: its files, and that it writes to length."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TEXTS = [
 ]
 
 
-def test_it_is_small_and_holds_nothing_of_others() -> None:
+def test_model_is_small_and_holds_only_its_adapter() -> None:
     files = {file.name: file.stat().st_size for file in FOLDER.iterdir()}
     assert set(files) == {
         "README.md",
@@ -48,13 +48,11 @@ def test_it_is_small_and_holds_nothing_of_others() -> None:
     assert BASE in PACKAGED
 
 
-def test_it_is_found_by_name() -> None:
+def test_model_is_found_by_name() -> None:
     assert resolve(DEFAULT_MODEL) == str(FOLDER)
 
 
-def test_an_adapter_says_whose_it_is_and_reads_with_its_tokenizer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_adapter_names_its_base_and_uses_its_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = byte_level_tokenizer()
     for part in (tiny_model("llama", vocab_size=len(tokenizer)), tokenizer):
         part.save_pretrained(tmp_path / "base")
@@ -70,18 +68,19 @@ def test_an_adapter_says_whose_it_is_and_reads_with_its_tokenizer(
     assert type(opened.base_model).__name__ == "LlamaForCausalLM"
 
 
-real = pytest.mark.xdist_group("default")  # one process loads it
+real = pytest.mark.xdist_group("default")  # so that one process loads it
 
 
 @pytest.fixture(scope="module")
 def writer() -> Writer:
     if not is_cached(PACKAGED[BASE]):
-        pytest.skip(f"{BASE} is not here: `make test` fetches it, or `impatience write` on any text")
+        pytest.skip(f"{BASE} is not cached: `make test` fetches it, or `impatience write` on any text")
     return load(quiet=True)
 
 
+@pytest.mark.slow
 @real
-def test_it_writes_to_length_and_ends_its_sentences(writer: Writer) -> None:
+def test_model_writes_to_length_and_ends_its_sentences(writer: Writer) -> None:
     """A few texts of our own; docs/results.md has the real figures."""
     results = writer.write_many([Request("", text, words) for words in (20, 40, 80) for text in TEXTS], tries=TRIES)
     off = [abs(result.length - result.target) / result.target for result in results]
@@ -89,8 +88,9 @@ def test_it_writes_to_length_and_ends_its_sentences(writer: Writer) -> None:
     assert sum(ends_sentence(result.text) for result in results) == len(results)
 
 
+@pytest.mark.slow
 @real
-def test_it_is_exact_where_that_is_asked_for(writer: Writer) -> None:
+def test_exact_landing_gives_the_target(writer: Writer) -> None:
     for unit, target in (("words", 30), ("characters", 160), ("tokens", 50), ("sentences", 2)):
         result = writer.write(TEXTS[1], **{unit: target}, landing="exact", tries=1)  # type: ignore[arg-type]
         assert (result.length, result.unit) == (target, unit)

@@ -1,4 +1,4 @@
-"""What an eLife article says, read from its JATS XML."""
+"""Reading eLife articles in JATS XML."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, XMLParser, parse
 
 FORMULA = "\x03"
-"""Stands in a text where there was a formula that is no plain text."""
+"""Replaces a formula that is not plain text."""
 _OPEN, _CLOSE = "\x01", "\x02"
 
 _LINK = "{http://www.w3.org/1999/xlink}href"
@@ -23,24 +23,14 @@ _CITATION = re.compile(rf"\s*[(\[][^()\[\]]*{_OPEN}[^()\[\]]*[)\]]")
 
 @dataclass
 class Article:
-    """One article; each of its texts as a list of paragraphs.
+    """One article; its longer texts are lists of paragraphs."""
 
-    Attributes:
-        kind: As JATS names it, e.g. ``"research-article"``.
-        doi: Its DOI.
-        year: Of publication.
-        title: Its title.
-        subjects: Its headings.
-        licences: Where its licences are to be read, sorted.
-        impact: The impact statement, one text.
-    """
-
-    kind: str | None = None
+    kind: str | None = None  # type in JATS, e.g. "research-article"
     doi: str | None = None
     year: str | None = None
     title: str = ""
     subjects: list[str] = field(default_factory=list)
-    licences: list[str] = field(default_factory=list)
+    licences: list[str] = field(default_factory=list)  # links to its licences, sorted
     impact: str = ""
     abstract: list[str] = field(default_factory=list)
     digest: list[str] = field(default_factory=list)
@@ -49,7 +39,7 @@ class Article:
 
 
 def read_article(file: Path) -> Article | None:
-    """Read an article, or None when the file describes none.
+    """Return the article in a file, or None if the file describes none.
 
     Raises:
         xml.etree.ElementTree.ParseError: If the file is not XML.
@@ -57,23 +47,23 @@ def read_article(file: Path) -> Article | None:
     parser = XMLParser()
     parser.entity.update({name: chr(point) for name, point in name2codepoint.items()})
     root = parse(file, parser).getroot()
-    about = root.find("front/article-meta")
-    if about is None:
+    front = root.find("front/article-meta")
+    if front is None:
         return None
-    article = Article(kind=root.get("article-type"), title=_clean(about.find("title-group/article-title")))
-    dois = [item.text for item in about.findall("article-id[@pub-id-type='doi']") if not item.get("specific-use")]
+    article = Article(kind=root.get("article-type"), title=_clean(front.find("title-group/article-title")))
+    dois = [item.text for item in front.findall("article-id[@pub-id-type='doi']") if not item.get("specific-use")]
     article.doi = dois[0] if dois else None
-    article.year = about.findtext("pub-date/year")
-    headings = about.findall("article-categories/subj-group[@subj-group-type='heading']/subject")
+    article.year = front.findtext("pub-date/year")
+    headings = front.findall("article-categories/subj-group[@subj-group-type='heading']/subject")
     article.subjects = ["".join(heading.itertext()) for heading in headings]
-    article.licences = sorted({item.get(_LINK) or "" for item in about.findall("permissions/license")})
-    for abstract in about.findall("abstract"):
+    article.licences = sorted({item.get(_LINK) or "" for item in front.findall("permissions/license")})
+    for abstract in front.findall("abstract"):
         kind = abstract.get("abstract-type")
         if kind is None:
             article.abstract = list(_paragraphs(abstract))
         elif kind in ("executive-summary", "plain-language-summary"):
             article.digest = list(_paragraphs(abstract))
-    for item in about.findall("custom-meta-group/custom-meta"):
+    for item in front.findall("custom-meta-group/custom-meta"):
         value = item.find("meta-value")
         if value is not None and (item.findtext("meta-name") or "").strip().lower() == "author impact statement":
             article.impact = _clean(value)
@@ -92,7 +82,7 @@ def _is_intro(section: Element) -> bool:
 
 
 def _paragraphs(node: Element) -> Iterator[str]:
-    """Yield the paragraphs below a node, outermost ones, those in figures, tables and boxes left out."""
+    """Yield the outermost paragraphs below a node, without those in figures, tables and boxes."""
     for child in node:
         if child.tag == "p":
             text = _clean(child)

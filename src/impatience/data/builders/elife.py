@@ -1,4 +1,4 @@
-"""The eLife ladder from a checkout of elifesciences/elife-article-xml: one record an article, and all its summaries."""
+"""The eLife ladder from a checkout of elifesciences/elife-article-xml: one record for each article."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
-from impatience.data._builders._jats import FORMULA, Article, read_article
-from impatience.data._builders._writing import SplitWriter, find_files, normalized, one_line, split_of, word_count
+from impatience.data.builders._jats import FORMULA, Article, read_article
+from impatience.data.builders._writing import SplitWriter, find_files, normalized, one_line, split_of, word_count
 
 ORIGIN = "elifesciences/elife-article-xml at 72034a54"
 SOURCE_WORDS = 700
@@ -42,26 +42,26 @@ def build(checkout: Path, out: Path) -> dict[str, int]:
 
 
 def _latest(checkout: Path) -> list[tuple[str, Path]]:
-    """Return number and file of every article; a published version goes before any preprint."""
+    """Return number and file of the latest version of every article; published versions before preprints."""
     best: dict[int, tuple[bool, int, str, Path]] = {}
     for file in find_files(checkout, "*/elife-*.xml", ORIGIN):
-        if found := _FILE.fullmatch(file.relative_to(checkout).as_posix()):
-            version = (found[1] == "articles/elife", int(found[3]), found[2], file)
-            best[int(found[2])] = max(version, best.get(int(found[2]), version))
+        if match := _FILE.fullmatch(file.relative_to(checkout).as_posix()):
+            version = (match[1] == "articles/elife", int(match[3]), match[2], file)
+            best[int(match[2])] = max(version, best.get(int(match[2]), version))
     files = [best[number][2:] for number in sorted(best)]
-    # The published files were made by two processes that took turns: of two equal texts the first in this order stays.
+    # Two processes took turns to make the published sets; of two equal texts the first in this order stays.
     return files[::2] + files[1::2]
 
 
 class _Ladder:
-    """Gathers the rungs of each article that are fit to learn from."""
+    """Collects the usable rungs of each article."""
 
     def __init__(self, writer: SplitWriter) -> None:
         self.writer = writer
         self.seen: set[tuple[str, str]] = set()
 
     def add(self, number: str, path: str, article: Article) -> None:
-        """Write the record of an article that has an introduction and at least two rungs beside its title."""
+        """Write the record of an article with an introduction and at least two rungs besides its title."""
         if not article.abstract or not article.licences:
             self.writer.drop("no abstract or licence")
             return
@@ -73,14 +73,14 @@ class _Ladder:
             if room > 0
             else _clip([abstract], SOURCE_WORDS)
         )
-        # Each rung: what it is written from (for the checks alone), its text, fewest and most words, fewest in source.
+        # Each rung: source (only for the checks), text, fewest and most words, fewest words of the source.
         rungs = {
             "impact": (abstract, article.impact.strip(), 5, 60, 60),
             "assessment": (both, _without_notes(article.assessment), 20, 260, 60),
             "abstract": (introduction, _without_administration(one_line(" ".join(article.abstract))), 40, 400, 150),
             "digest": (both, one_line(" ".join(article.digest)), 100, 650, 60),
         }
-        targets = {name: rung[1] for name, rung in rungs.items() if rung[1] and self._fits(name, *rung)}
+        targets = {name: rung[1] for name, rung in rungs.items() if rung[1] and self._is_usable(name, *rung)}
         if word_count(introduction) < 150 or len(targets) < 2:
             self.writer.drop("short introduction or under two rungs")
             return
@@ -88,24 +88,24 @@ class _Ladder:
         meta = _meta(article) | {"title": title, "split": split_of(f"elife-{number}"), "file": path}
         self.writer.write({"id": number, "source": introduction, "targets": targets | {"title": title}, "meta": meta})
 
-    def _fits(self, rung: str, source: str, target: str, fewest: int, most: int, fewest_read: int) -> bool:
+    def _is_usable(self, rung: str, source: str, target: str, fewest: int, most: int, fewest_source: int) -> bool:
         key = (rung, normalized(target))
         if FORMULA in target:
-            why = "formula"
+            reason = "formula"
         elif not fewest <= word_count(target) <= most:
-            why = "length"
-        elif word_count(source) < fewest_read:
-            why = "source too short"
+            reason = "length"
+        elif word_count(source) < fewest_source:
+            reason = "source too short"
         elif not re.search(r"[a-z0-9%.!?”’\")]$", target):
-            why = "unfinished"
+            reason = "unfinished"
         elif key in self.seen:
-            why = "duplicate"
+            reason = "duplicate"
         else:
             self.seen.add(key)
-            why = "copied from source" if key[1] in normalized(source) else ""
-        if why:
-            self.writer.drop(f"{rung}: {why}")
-        return not why
+            reason = "copied from source" if key[1] in normalized(source) else ""
+        if reason:
+            self.writer.drop(f"{rung}: {reason}")
+        return not reason
 
 
 def _meta(article: Article) -> dict[str, Any]:
@@ -115,8 +115,8 @@ def _meta(article: Article) -> dict[str, Any]:
 
 
 def _without_notes(paragraphs: list[str]) -> str:
-    kept = [text for text in paragraphs if not re.match(r"\[?Editors?['’]? note", text)]
-    return re.sub(r"\s*\[Editors['’]? note:.*?\]\s*", " ", one_line(" ".join(kept))).strip()
+    texts = [text for text in paragraphs if not re.match(r"\[?Editors?['’]? note", text)]
+    return re.sub(r"\s*\[Editors['’]? note:.*?\]\s*", " ", one_line(" ".join(texts))).strip()
 
 
 def _sentences(text: str) -> list[str]:
@@ -124,7 +124,7 @@ def _sentences(text: str) -> list[str]:
 
 
 def _tidy(paragraphs: list[str]) -> str:
-    """Join paragraphs, without formulas and the brackets that citations left empty."""
+    """Join paragraphs, without formulas and empty brackets of citations."""
     text = _EMPTY_BRACKETS.sub("", " ".join(paragraphs).replace(FORMULA, ""))
     return one_line(re.sub(r"\s+([,.;:)])", r"\1", text))
 
@@ -134,18 +134,18 @@ def _without_administration(text: str) -> str:
 
 
 def _clip(paragraphs: list[str], words: int) -> str:
-    """Return the first sentences of a text, whole ones, within so many words."""
-    kept: list[str] = []
+    """Return the first whole sentences of a text, within a number of words."""
+    chosen: list[str] = []
     for sentence in _sentences(_tidy(paragraphs)):
         words -= word_count(sentence)
         if words < 0:
             break
-        kept.append(sentence)
-    return " ".join(kept)
+        chosen.append(sentence)
+    return " ".join(chosen)
 
 
 def _opening_and_close(paragraphs: list[str], words: int) -> str:
-    """Return an introduction within so many words: its opening, then its last paragraph, which states the findings."""
+    """Return an introduction within a number of words: its opening, then its last paragraph, with the findings."""
     if len(paragraphs) < 2 or word_count(_tidy(paragraphs)) <= words:
         return _clip(paragraphs, words)
     close = _clip(paragraphs[-1:], words // 2)

@@ -72,6 +72,7 @@ def test_chat_template() -> None:
     assert written == "user: Forty words, please.\nassistant: "
 
 
+@pytest.mark.slow
 def test_every_process_trains_the_same_tokenizers() -> None:
     code = "from support import toys; print([build().backend_tokenizer.to_str() for build in toys.TOKENIZERS.values()])"
     here = [build().backend_tokenizer.to_str() for build in TOKENIZERS.values()]

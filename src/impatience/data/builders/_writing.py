@@ -1,4 +1,4 @@
-"""What all builders share: cleaning, splitting and writing."""
+"""Cleaning texts, choosing splits and writing files, for all builders."""
 
 from __future__ import annotations
 
@@ -30,45 +30,45 @@ def word_count(text: str) -> int:
 
 
 def normalized(text: str) -> str:
-    """Return the words alone, in lower case, to compare texts by."""
+    """Return only the words, in lower case, to compare texts."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
 def split_of(name: str, buckets: int = 100) -> str:
-    """Put a document into a split by the hash of its name: five buckets are test, five validation, the rest train."""
+    """Return the split of a document by the hash of its name: 5 buckets are test, 5 validation, the rest train."""
     bucket = int(hashlib.sha256(name.encode()).hexdigest(), 16) % buckets
     return "test" if bucket < 5 else "validation" if bucket < 10 else "train"
 
 
 def find_files(checkout: Path, pattern: str, origin: str) -> list[Path]:
-    """Return some files of a checkout, in the order git lists them.
+    """Return the files of a checkout that match a pattern, in the order of git.
 
     Args:
-        checkout: Where the repository is checked out.
-        pattern: Which files, e.g. ``"data/**/*.csv"``.
-        origin: The repository, and the commit the sets were made from.
+        checkout: Folder of the checkout.
+        pattern: Pattern of the files, e.g. ``"data/**/*.csv"``.
+        origin: The repository, and the commit that the sets were made from.
 
     Raises:
-        DataError: If there are none.
+        DataError: If no file matches.
     """
-    found = [
+    files = [
         path
         for path in checkout.glob(pattern)
         if path.is_file() and not path.is_symlink() and ".git" not in path.relative_to(checkout).parts
     ]
-    if not found:
+    if not files:
         raise DataError(
             f"{checkout} is not a checkout of {origin}: it holds no {pattern}. Clone that repository first."
         )
-    return sorted(found, key=lambda path: path.relative_to(checkout).as_posix())
+    return sorted(files, key=lambda path: path.relative_to(checkout).as_posix())
 
 
 class SplitWriter:
-    """Writes records to one file a split; the files appear together, when all is written, or not at all.
+    """Writes records to one file for each split; all files appear when everything is written, or none does.
 
     Args:
-        folder: Where to.
-        stem: What the files' names begin with.
+        folder: Folder for the files.
+        stem: Beginning of the files' names.
     """
 
     def __init__(self, folder: Path, stem: str) -> None:
@@ -88,13 +88,13 @@ class SplitWriter:
         self._files[split].write(json.dumps(record, ensure_ascii=False) + "\n")
         self._written[split] += 1
 
-    def drop(self, why: str) -> None:
+    def drop(self, reason: str) -> None:
         """Count a record that is left out."""
-        self._dropped[why] += 1
+        self._dropped[reason] += 1
 
     def counts(self) -> dict[str, int]:
-        """Return how many records each split has, and how many were left out for which reason."""
-        dropped = {f"dropped: {why}": count for why, count in sorted(self._dropped.items())}
+        """Return the number of records of each split, and of those left out for each reason."""
+        dropped = {f"dropped: {reason}": count for reason, count in sorted(self._dropped.items())}
         return {split: self._written[split] for split in SPLITS} | dropped
 
     def __exit__(
@@ -110,7 +110,9 @@ class SplitWriter:
 
     def _publish(self) -> None:
         if not self._written:
-            raise DataError(f"Nothing was found for {self.stem}; left out: {dict(self._dropped) or 'nothing'}.")
+            raise DataError(
+                f"The checkout has no usable record for {self.stem}; left out: {dict(self._dropped) or 'nothing'}."
+            )
         packed = {}
         for split in SPLITS:
             target = self.folder / f"{self.stem}.{split}.jsonl.xz"

@@ -10,13 +10,13 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped, unused-ignore]
 
-from impatience.data._builders._writing import SplitWriter, find_files, normalized, one_line, split_of, word_count
+from impatience.data.builders._writing import SplitWriter, find_files, normalized, one_line, split_of, word_count
 from impatience.errors import DataError
 
 REPOSITORIES = {"dotnet/docs": "b7779bff", "MicrosoftDocs/sql-docs": "5937893c"}
 SOURCE_WORDS = 500
 INCLUDE = "\x03"
-"""Stands where a page takes text from another file."""
+"""Replaces an include of another file."""
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SKIPPED = re.compile(
@@ -34,7 +34,7 @@ _MARKUP: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(r"\[!INCLUDE\s*(\[[^\]]*\])?\s*\([^)]*\)\]?", re.IGNORECASE), INCLUDE),
     (re.compile(r"\[([^\]]*)\]\((?:[^()]|\([^)]*\))*\)"), r"\1"),
     (re.compile(r"\[([^\]]*)\]\[[^\]]*\]"), r"\1"),
-    (re.compile(r"<xref:([^>?]+)[^>]*>"), lambda found: _member(found[1])),
+    (re.compile(r"<xref:([^>?]+)[^>]*>"), lambda match: _member(match[1])),
     (re.compile(r"<https?://[^>]+>|https?://\S+"), " "),
     (re.compile(r"<[^>]{1,200}>"), " "),
     (re.compile(r"(\*\*|__|`+)(.+?)\1"), r"\2"),
@@ -47,8 +47,8 @@ def build(checkout: Path, out: Path) -> dict[str, int]:
     """Write ``msdocs.*``.
 
     Args:
-        checkout: A folder with a checkout of each repository in ``REPOSITORIES``, at its owner's and own name.
-        out: Where to write.
+        checkout: Folder with a checkout of each repository in ``REPOSITORIES``, at ``owner/name``.
+        out: Folder for the files.
     """
     seen: set[tuple[str, str]] = set()
     with SplitWriter(out, "msdocs") as writer:
@@ -65,18 +65,18 @@ def build(checkout: Path, out: Path) -> dict[str, int]:
 
 
 def _record(page: str, repository: str, path: str, seen: set[tuple[str, str]]) -> dict[str, Any]:
-    """Make the record of a page, or raise a DataError that says why it gives none."""
-    if not (found := _PAGE.match(page)):
+    """Return the record of a page, or raise a DataError with the reason to drop it."""
+    if not (match := _PAGE.match(page)):
         raise DataError("no front matter")
     try:
-        head = yaml.load(found[1], _LOADER)
+        head = yaml.load(match[1], _LOADER)
     except (yaml.YAMLError, ValueError):
         raise DataError("bad front matter") from None
     if not isinstance(head, dict) or not head.get("description"):
         raise DataError("no description")
     title = one_line(str(head.get("title", "")))
     description = _description(head["description"], title)
-    source = _prose(found[2].replace("\r\n", "\n"))
+    source = _prose(match[2].replace("\r\n", "\n"))
     target, beginning = normalized(description), normalized(source)[:400]
     if ("target", target) in seen:
         raise DataError("duplicate description")
@@ -107,24 +107,24 @@ def _description(given: object, title: str) -> str:
 
 
 def _prose(markdown: str) -> str:
-    """Return the first paragraphs of a page, whole ones, within ``SOURCE_WORDS``."""
+    """Return the first whole paragraphs of a page, within ``SOURCE_WORDS``."""
     paragraphs = _paragraphs(markdown)
     if sum(paragraph.count(INCLUDE) for paragraph in paragraphs) > 3:
         raise DataError("includes in text")
-    kept: list[str] = []
+    chosen: list[str] = []
     words = 0
     for paragraph in (paragraph.replace(INCLUDE, "") for paragraph in paragraphs):
         if words + word_count(paragraph) > SOURCE_WORDS:
             break
-        kept.append(paragraph)
+        chosen.append(paragraph)
         words += word_count(paragraph)
     if words < 80:
         raise DataError("body too short")
-    return re.sub(r"\s+", " ", " ".join(kept))
+    return re.sub(r"\s+", " ", " ".join(chosen))
 
 
 def _paragraphs(markdown: str) -> list[str]:
-    """Return the prose of a page: no headings, tables, code, pictures or markup."""
+    """Return the paragraphs of a page, without headings, tables, code, pictures and markup."""
     markdown = re.sub(r"<!--.*?-->", " ", markdown, flags=re.DOTALL)
     markdown = re.sub(r"^([ \t]*)(```|~~~).*?^[ \t]*\2[ \t]*$", "\n", markdown, flags=re.DOTALL | re.MULTILINE)
     text = "\n".join(line for raw in markdown.splitlines() if (line := _line(raw.strip())) is not None)
@@ -140,7 +140,7 @@ def _paragraphs(markdown: str) -> list[str]:
 
 
 def _line(line: str) -> str | None:
-    """Return the prose of a line: nothing where a paragraph ends, None where the line is passed over."""
+    """Return the prose of a line, nothing where a paragraph ends, or None to skip the line."""
     if not line or line.startswith("#"):
         return ""
     if _NOT_PROSE.match(line):
@@ -149,5 +149,5 @@ def _line(line: str) -> str | None:
 
 
 def _member(reference: str) -> str:
-    """Return the name of what a cross reference points to, without its namespace and arguments."""
+    """Return the name that a cross reference points to, without namespace and arguments."""
     return reference.split(".")[-1].replace("%2A", "").replace("*", "").split("(")[0]

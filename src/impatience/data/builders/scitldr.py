@@ -1,18 +1,18 @@
-"""SciTLDR-A from a checkout of allenai/scitldr: abstract to TLDR, every reference its own record."""
+"""SciTLDR-A from a checkout of allenai/scitldr: abstract to TLDR, one record for each reference."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from impatience.data._builders._writing import SplitWriter, find_files, one_line, word_count
+from impatience.data.builders._writing import SplitWriter, find_files, one_line, word_count
 
 ORIGIN = "allenai/scitldr at 5ccad9c0"
 FILES = {"train": "train", "dev": "validation", "test": "test"}
 
 
 def build(checkout: Path, out: Path) -> dict[str, int]:
-    """Write ``scitldr.*``; references of under four words, and those that come again for a text, are left out."""
+    """Write ``scitldr.*``, without references of under four words and repeated ones."""
     seen: set[tuple[str, str]] = set()
     with SplitWriter(out, "scitldr") as writer:
         for name, split in FILES.items():

@@ -1,0 +1,88 @@
+"""The trainer: loss, batches, sampler and CUDA graphs."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from impatience.training.run import train
+from impatience.training.run_folder import Run
+from impatience.training.trainer import GroupedSampler, can_use_graphs, pad_to_shape, prompts, token_loss
+from support.recipes import toy
+
+
+def test_eos_weight_applies_only_at_eos() -> None:
+    logits = torch.randn(2, 4, 9)
+    labels = torch.tensor([[3, 4, 1, -100], [5, 1, -100, -100]])
+    plain, count = token_loss(logits, labels, [1], 1.0)
+    heavy, _ = token_loss(logits, labels, [1], 3.0)
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
+    at_ends = -logits.log_softmax(-1)[[0, 1], [2, 1], 1].sum()
+    assert count == 5
+    assert torch.allclose(plain, expected)
+    assert torch.allclose(heavy, plain + 2 * at_ends)
+
+
+def test_ending_weight_applies_to_the_last_tokens_before_eos() -> None:
+    logits = torch.randn(2, 20, 9)
+    labels = torch.full((2, 20), 3)
+    labels[0, 19] = labels[1, 4] = 1
+    labels[1, 5:] = -100
+    plain, _ = token_loss(logits, labels, [1])
+    heavy, _ = token_loss(logits, labels, [1], ending_weight=3.0)
+    chances = -logits.log_softmax(-1)[..., 3]
+    assert torch.allclose(heavy, plain + 2 * (chances[0, 3:19].sum() + chances[1, :4].sum()))
+
+
+def test_graphs_are_used_only_if_all_steps_run_the_same_kernels() -> None:
+    assert can_use_graphs(toy().train)
+    for change in (
+        {"train__accumulation": 2},
+        {"train__gradient_checkpointing": True},
+        {"train__strength_from": 3, "train__strength_steps": 4},
+        {"train__cuda_graphs": False},
+    ):
+        assert not can_use_graphs(toy(**change).train)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU: run the tests on a machine that has one")
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"train__decoys": 0.3, "train__units": "[tokens, words]", "model__lora": "{rank: 4, alpha: 8}"}],
+    ids=["plain", "decoys and adapters"],
+)
+def test_recorded_steps_train_like_plain_ones(changes: dict[str, Any], tmp_path: Path) -> None:
+    losses = []
+    changes = {**changes, "train__eos_weight": 2, "model__options": "{noise: 0}", "train__precision": "fp32"}
+    for graphs in (True, False):
+        recipe = toy(train__cuda_graphs=graphs, **changes)
+        folder = train(recipe, tmp_path / str(graphs))
+        losses.append([line["loss"] for line in Run(folder).metrics() if "loss" in line])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+def test_grouped_sampler_yields_every_row_once_and_similar_lengths_together() -> None:
+    lengths = [random.Random(i).randint(1, 500) for i in range(1000)]
+    sampler = GroupedSampler(lengths, 10, seed=3)
+    order = list(sampler)
+    assert sorted(order) == list(range(1000))
+    spread = [
+        max(lengths[i] for i in order[b : b + 10]) - min(lengths[i] for i in order[b : b + 10])
+        for b in range(0, 1000, 10)
+    ]
+    assert sum(spread) / len(spread) < 20
+    assert list(sampler) == order
+    sampler.set_epoch(1)
+    assert list(sampler) != order
+
+
+def test_prompts_are_padded_on_the_side_the_model_needs() -> None:
+    rows = [{"input_ids": [5, 6, 7, 8], "labels": [-100, -100, 7, 8]}, {"input_ids": [5, 9, 1], "labels": [-100, 9, 1]}]
+    assert prompts(rows, 0, encoder_decoder=False)["input_ids"].tolist() == [[5, 6], [0, 5]]
+    assert prompts(rows, 0, encoder_decoder=True)["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
+    padded = {length: pad_to_shape(torch.ones(2, length), 0).shape[1] for length in (1, 64, 65, 512, 513, 1024, 1025)}
+    assert padded == {1: 64, 64: 64, 65: 128, 512: 512, 513: 640, 1024: 1024, 1025: 1280}
