@@ -19,13 +19,14 @@ from hypothesis import settings
 from transformers.utils import logging
 
 from impatience import attach
-from impatience.cli.startup import collect_rarely
+from impatience.cli.startup import collect_garbage_rarely
+from impatience.evaluation.load_reports import LoadedReport, load
 from impatience.sources import toy
 from support.browser import open_browser
 
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("steady")
-collect_rarely()
+collect_garbage_rarely()
 torch.set_num_threads(1)
 logging.set_verbosity_error()
 logging.disable_progress_bar()

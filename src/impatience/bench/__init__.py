@@ -1,1 +1,1 @@
-"""Measures speed, side by side in one run."""
+"""Measures speed. Every bench times two or more sides in one run, in turns."""

@@ -1,38 +1,209 @@
-"""What benches share: trials of models of known shapes with random weights, clocks, and the rate of copies.
+"""Shared parts of all benches: models with random weights, clocks, alternating runs, statistics and reports.
 
-The weights are random: how fast a dense model is does not depend on what it says.
+The weights are random because the speed of a dense model does not depend on their values.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from operator import truediv
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import transformers
+from rich.markup import escape
+from rich.table import Table
 
 from impatience.control.model import LengthControlled, attach
 from impatience.environment import environment
 from impatience.errors import OptionError
 from impatience.registry import nearest
 
-_SIZES = (
+T = TypeVar("T")
+
+LLAMA_SIZES = (
     *("vocab_size", "hidden_size", "intermediate_size"),
     *("num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
 )
-SHAPES = {"tiny": (512, 64, 128, 2, 4, 2), "smollm2": (49152, 576, 1536, 30, 9, 3)}
-"""Llama shapes that can be timed, all with tied embeddings; ``smollm2`` is that of SmolLM2-135M."""
-_T5_SIZES = ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads")
-T5_SHAPES = {"flan-t5-small": (32128, 512, 64, 1024, 8, 6)}
-"""T5 shapes that can be timed, all gated and with a head of their own, as flan types are."""
+T5_SIZES = ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads")
+SHAPES = {
+    "tiny": dict(zip(LLAMA_SIZES, (512, 64, 128, 2, 4, 2), strict=True)),
+    "smollm2": dict(zip(LLAMA_SIZES, (49152, 576, 1536, 30, 9, 3), strict=True)),
+    "flan-t5-small": dict(zip(T5_SIZES, (32128, 512, 64, 1024, 8, 6), strict=True)),
+}
+"""Sizes of Llamas with tied embeddings (``smollm2`` is SmolLM2-135M), and of T5s like the flan models."""
+
+
+# Models
+
+
+@dataclass(frozen=True)
+class BenchSetup:
+    """Model, prompts and number of runs of a bench."""
+
+    shape: str = "smollm2"  # a name in SHAPES
+    method: str = "glide"  # a name from `impatience methods`
+    prompt: int = 64  # tokens of each prompt
+    repeats: int = 5  # runs of each side, at least 2, after one that warms up
+    seed: int = 0  # seed of weights and prompts
+    device: str | None = None  # "cpu" or "cuda"; None takes the GPU if there is one
+    dtype: str | None = None  # "float32" or "bfloat16"; None takes bfloat16 on a GPU, else float32
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        shape_config(self.shape)
+        find_device(self.device)
+        if self.repeats < 2 or self.prompt < 1:
+            raise OptionError(
+                f"repeats={self.repeats}, prompt={self.prompt}: give at least 2 repeats and a prompt of 1 token."
+            )
+
+    @property
+    def torch_device(self) -> torch.device:
+        """The device as torch names it."""
+        return find_device(self.device)
+
+    def models(self) -> tuple[Any, LengthControlled]:
+        """Return a plain model without hooks, and a controlled model with the same weights."""
+        # Both are built by their class: attributes of a copied object are looked up more slowly, per cents of a step.
+        plain, twin = (build(self.shape, self.seed, self.torch_device, self.dtype) for _ in range(2))
+        for twin_module, plain_module in zip(twin.modules(), plain.modules(), strict=True):
+            for name, weight in plain_module.named_parameters(recurse=False):
+                setattr(twin_module, name, weight)
+        controlled = attach(twin, self.method)
+        controlled.taught = True  # no warning that random weights were not trained
+        return plain, controlled
+
+    def prompts(self, rows: int) -> list[list[int]]:
+        """Return random token ids, one list for each row."""
+        generator, vocabulary = torch.Generator().manual_seed(self.seed), shape_config(self.shape).vocab_size
+        ids: list[list[int]] = torch.randint(3, vocabulary, (rows, self.prompt), generator=generator).tolist()
+        return ids
+
+    def time(self, sides: Mapping[str, Callable[[], object]]) -> dict[str, tuple[float, ...]]:
+        """Return the seconds of each run of all sides, see ``alternate``."""
+        return alternate({name: partial(timed, run, self.torch_device) for name, run in sides.items()}, self.repeats)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the fields of a report that describe this setup."""
+        about = environment() | {"seed": self.seed, "device": self.torch_device.type}
+        return {"environment": about, "shape": self.shape, "method": self.method, "prompt_tokens": self.prompt}
+
+
+def shape_config(shape: str) -> Any:
+    """Return the configuration of a model by the name of its shape."""
+    if shape not in SHAPES:
+        raise OptionError(f"shape={shape!r}: give one of {', '.join(SHAPES)}.{nearest(shape, SHAPES)}")
+    sizes = SHAPES[shape]
+    if "d_model" not in sizes:
+        ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+        return transformers.LlamaConfig(**sizes, **ids, max_position_embeddings=8192, tie_word_embeddings=True)
+    ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    config = transformers.T5Config(**sizes, **ids, feed_forward_proj="gated-gelu", dropout_rate=0.0)
+    config.tie_word_embeddings = False  # the constructor sets it to True
+    return config
+
+
+def untrained(shape: str) -> Any:
+    """Return a model as its class initialises it."""
+    config = shape_config(shape)
+    if not config.is_encoder_decoder:
+        return transformers.LlamaForCausalLM(config)
+    model = transformers.T5ForConditionalGeneration(config)
+    model.set_input_embeddings(model.shared)  # encoder and decoder share a table; the output head has its own
+    return model
+
+
+def build(shape: str, seed: int, device: torch.device, dtype: str | None = None) -> Any:
+    """Return a model with random weights; without a dtype, bfloat16 on a GPU and float32 elsewhere."""
+    if dtype not in (None, "float32", "bfloat16"):
+        raise OptionError(f"dtype={dtype!r}: give 'float32' or 'bfloat16'.")
+    name = dtype or ("bfloat16" if device.type == "cuda" else "float32")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = untrained(shape)
+    return model.to(device, getattr(torch, name)).eval()
+
+
+def find_device(name: str | None) -> torch.device:
+    """Return the device of that name; None takes the GPU if there is one."""
+    has_gpu = torch.cuda.is_available()
+    if name not in (None, "cpu", "cuda") or (name == "cuda" and not has_gpu):
+        raise OptionError(f"device={name!r}: give 'cpu'{' or cuda' if has_gpu else '; this machine has no GPU'}.")
+    return torch.device(name or ("cuda" if has_gpu else "cpu"))
+
+
+def generate_options(model: Any, prompts: Sequence[Sequence[int]], tokens: int) -> dict[str, Any]:
+    """Return arguments with which ``generate`` writes exactly so many tokens, greedily.
+
+    EOS is an id that the model cannot write, so no text ends early, but ``generate`` still checks for it.
+    """
+    ids = torch.tensor(prompts, device=model.device)
+    limits = {"max_new_tokens": tokens, "eos_token_id": model.config.vocab_size, "do_sample": False}
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), **limits}
+
+
+# Measurement
+
+
+class Clock:
+    """Measures turns, each from start to stop; at both it waits until a GPU is done."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.turns: list[float] = []  # seconds of each
+        self.cpu_seconds = 0.0  # processor seconds of all
+        self._wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+
+    def start(self) -> None:
+        """Begin a turn."""
+        self._wait()
+        self._begin, self._cpu_begin = time.perf_counter(), time.process_time()
+
+    def stop(self) -> None:
+        """End the turn."""
+        self._wait()
+        self.turns.append(time.perf_counter() - self._begin)
+        self.cpu_seconds += time.process_time() - self._cpu_begin
+
+
+def timed(run: Callable[[], object], device: torch.device) -> float:
+    """Return the seconds of one run."""
+    clock = Clock(device)
+    clock.start()
+    run()
+    clock.stop()
+    return clock.turns[0]
+
+
+def alternate(sides: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, tuple[T, ...]]:
+    """Run all sides several times, every second time in reverse order, so that a slow machine slows all alike.
+
+    Results at the same index come from the same round.
+    """
+    results: dict[str, list[T]] = {name: [] for name in sides}
+    for number in range(repeats):
+        for name in list(sides) if number % 2 == 0 else reversed(list(sides)):
+            results[name].append(sides[name]())
+    return {name: tuple(values) for name, values in results.items()}
+
+
+def copy_bandwidth(device: torch.device, repeats: int = 5) -> float:
+    """Return the bytes per second that a large copy reads and writes; the best of several."""
+    size = 2**30 if device.type == "cuda" else 2**28
+    source = torch.ones(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    seconds = [timed(lambda: target.copy_(source), device) for _ in range(repeats + 1)]
+    return 2 * size / min(seconds[1:])
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Where repeated measurements lie."""
+    """Extremes, quartiles and median of repeated measurements."""
 
     minimum: float
     low_quartile: float
@@ -42,177 +213,87 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
-        """Summarise measurements; one alone is all of its own spread."""
+        """Summarise one or more measurements."""
         ordered = sorted(values)
         if len(ordered) == 1:
             return cls(*ordered * 5)
         low, middle, high = statistics.quantiles(ordered, n=4, method="inclusive")
         return cls(ordered[0], low, middle, high, ordered[-1])
 
-    def shown(self, digits: int = 2) -> str:
-        """Return the median and, in brackets, the quartiles, for a table."""
-        return f"{self.median:.{digits}f} \\[{self.low_quartile:.{digits}f}, {self.high_quartile:.{digits}f}]"
+    @classmethod
+    def of_ratios(cls, numerators: Iterable[float], denominators: Iterable[float]) -> Spread:
+        """Summarise the ratios of paired measurements; one without a partner is left out."""
+        return cls.of(map(truediv, numerators, denominators))
+
+    def format(self, digits: int = 2, *, scale: float = 1.0, unit: str = "", extremes: bool = False) -> str:
+        """Return the median and, in brackets, the quartiles or the extremes."""
+        ends = (self.minimum, self.maximum) if extremes else (self.low_quartile, self.high_quartile)
+        median, low, high = (f"{scale * value:.{digits}f}" for value in (self.median, *ends))
+        return f"{median}{unit} [{low}, {high}]"
+
+
+def paired_ratio(numerators: str, denominators: str) -> Any:
+    """Return a property: the ratios of two fields that hold measurements of the same rounds."""
+    return property(lambda self: Spread.of_ratios(getattr(self, numerators), getattr(self, denominators)))
+
+
+# Reports
+
+
+def to_plain(value: Any) -> Any:
+    """Return a value as plain JSON values; a dataclass becomes a mapping of its fields and properties."""
+    if is_dataclass(value):
+        names = [field.name for field in fields(value)]
+        names += [name for name, member in vars(type(value)).items() if isinstance(member, property)]
+        return {name: to_plain(getattr(value, name)) for name in names}
+    if isinstance(value, tuple):
+        return [to_plain(item) for item in value]
+    return value
+
+
+class ReportTable(NamedTuple):
+    """The table of a report, ready to be shown in any format."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Iterable[Sequence[str]]
+    notes: str = ""
+    words: int = 0
+    """The number of columns, from the left, that hold words; the others hold numbers."""
 
 
 @dataclass(frozen=True)
-class BenchSetup:
-    """What is timed, and how often.
+class Report(ABC):
+    """Measurements of one bench.
 
-    Attributes:
-        shape: A name in ``SHAPES`` or ``T5_SHAPES``.
-        method: A name from ``impatience methods``.
-        prompt: Tokens of each prompt.
-        repeats: Runs of each side, at least 2, after one to warm up.
-        seed: Of weights and prompts.
-        device: "cpu" or "cuda"; None is the GPU if there is one.
-        dtype: "float32" or "bfloat16"; None is bfloat16 on a GPU, else float32.
-
-    Raises:
-        OptionError: If there is no such shape or device, or a number is too small.
+    A subclass is a frozen dataclass: its fields are measured, its properties are computed from them, and both are
+    written to the JSON file.
     """
 
-    shape: str = "smollm2"
-    method: str = "glide"
-    prompt: int = 64
-    repeats: int = 5
-    seed: int = 0
-    device: str | None = None
-    dtype: str | None = None
+    environment: dict[str, Any]  # hardware, versions and commit
 
-    def __post_init__(self) -> None:
-        """Check the values once, here."""
-        shape_config(self.shape)
-        device_of(self.device)
-        if self.repeats < 2 or self.prompt < 1:
-            raise OptionError(
-                f"repeats={self.repeats}, prompt={self.prompt}: give at least 2 repeats and a prompt of 1 token."
-            )
+    @abstractmethod
+    def table(self) -> ReportTable:
+        """Return the table that shows the measurements."""
 
-    @property
-    def where(self) -> torch.device:
-        """The device itself."""
-        return device_of(self.device)
+    def caption(self) -> str:
+        """Return the line below the table: its notes, then hardware and versions."""
+        about, notes = self.environment, self.table().notes
+        threads = "1 thread" if about["threads"] == 1 else f"{about['threads']} threads"
+        hardware = about["gpu"] if about.get("device") != "cpu" and about["gpu"] else f"{about['cpu']}, {threads}"
+        versions = f"torch {about['torch']}, transformers {about['transformers']}"
+        return "; ".join(part for part in (notes, hardware, versions) if part)
 
-    def models(self) -> tuple[Any, LengthControlled]:
-        """Return a plain model, and one with the method around the same weights: the first carries no hook at all.
+    def render(self) -> Table:
+        """Return the table for a terminal."""
+        table = self.table()
+        shown = Table(title=escape(table.title), caption=escape(self.caption()))
+        for number, heading in enumerate(table.columns):
+            shown.add_column(heading, justify="left" if number < table.words else "right")
+        for row in table.rows:
+            shown.add_row(*map(escape, row))
+        return shown
 
-        Both are built by their class, as a copied object's attributes are found more slowly: some per cent of a step.
-        """
-        plain, twin = (build(self.shape, self.seed, self.where, self.dtype) for _ in range(2))
-        for mine, its in zip(twin.modules(), plain.modules(), strict=True):
-            for name, weight in its.named_parameters(recurse=False):
-                setattr(mine, name, weight)
-        controlled = attach(twin, self.method)
-        controlled.taught = True  # nothing that random weights say is meant, so no warning about it either
-        return plain, controlled
-
-    def prompts(self, rows: int) -> list[list[int]]:
-        """Return rows of made-up ids."""
-        chance, vocabulary = torch.Generator().manual_seed(self.seed), shape_config(self.shape).vocab_size
-        found: list[list[int]] = torch.randint(3, vocabulary, (rows, self.prompt), generator=chance).tolist()
-        return found
-
-    def environment(self) -> dict[str, Any]:
-        """Return where it was measured, the seed included."""
-        return environment() | {"seed": self.seed, "device": self.where.type}
-
-
-def shape_config(shape: str) -> Any:
-    """Return the configuration of a model of some shape.
-
-    Raises:
-        OptionError: If there is no such shape.
-    """
-    if shape in T5_SHAPES:
-        sizes = dict(zip(_T5_SIZES, T5_SHAPES[shape], strict=True))
-        kind = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "decoder_start_token_id": 0}
-        config = transformers.T5Config(**sizes, **kind, dropout_rate=0.0, pad_token_id=0, eos_token_id=1)
-        config.tie_word_embeddings = False  # the class itself sets it back
-        return config
-    if shape not in SHAPES:
-        known = [*SHAPES, *T5_SHAPES]
-        raise OptionError(f"shape={shape!r}: give one of {', '.join(known)}.{nearest(shape, known)}")
-    sizes = dict(zip(_SIZES, SHAPES[shape], strict=True)) | {"max_position_embeddings": 8192}
-    return transformers.LlamaConfig(**sizes, tie_word_embeddings=True, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-
-
-def untrained(shape: str) -> Any:
-    """Return a model as its class makes it."""
-    config = shape_config(shape)
-    if shape not in T5_SHAPES:
-        return transformers.LlamaForCausalLM(config)
-    model = transformers.T5ForConditionalGeneration(config)
-    model.set_input_embeddings(model.shared)  # one table for both sides, and a head of its own
-    return model
-
-
-def build(shape: str, seed: int, device: torch.device, dtype: str | None = None) -> Any:
-    """Return a model with random weights: unless a dtype is named, bfloat16 on a GPU and float32 elsewhere.
-
-    Raises:
-        OptionError: If the dtype is neither of them.
-    """
-    if dtype not in (None, "float32", "bfloat16"):
-        raise OptionError(f"dtype={dtype!r}: give 'float32' or 'bfloat16'.")
-    kind = dtype or ("bfloat16" if device.type == "cuda" else "float32")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = untrained(shape)
-    return model.to(device, torch.float32 if kind == "float32" else torch.bfloat16).eval()
-
-
-def device_of(name: str | None) -> torch.device:
-    """Return the device of a name; None is the GPU if there is one.
-
-    Raises:
-        OptionError: If there is no such device.
-    """
-    there = torch.cuda.is_available()
-    if name not in (None, "cpu", "cuda") or (name == "cuda" and not there):
-        raise OptionError(f"device={name!r}: give 'cpu'{' or cuda' if there else '; there is no GPU here'}.")
-    return torch.device(name or ("cuda" if there else "cpu"))
-
-
-class Clock:
-    """Measures seconds, and sums up processor seconds, between going and stopping, once all is done on a device."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.turns: list[float] = []
-        self.cpu_seconds = 0.0
-        self._wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-
-    def go(self) -> None:
-        """Begin to measure."""
-        self._wait()
-        self._begin, self._cpu_begin = time.perf_counter(), time.process_time()
-
-    def stop(self) -> None:
-        """Measure no more, for now."""
-        self._wait()
-        self.turns.append(time.perf_counter() - self._begin)
-        self.cpu_seconds += time.process_time() - self._cpu_begin
-
-
-def timed(run: Callable[[], object], device: torch.device) -> float:
-    """Return the seconds of one run."""
-    clock = Clock(device)
-    clock.go()
-    run()
-    clock.stop()
-    return clock.turns[0]
-
-
-def copy_bandwidth(device: torch.device, repeats: int = 5) -> float:
-    """Return the bytes a second that a large copy reads and writes, the best of some."""
-    size = 2**30 if device.type == "cuda" else 2**28
-    source = torch.ones(size, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    seconds = [timed(lambda: target.copy_(source), device) for _ in range(repeats + 1)]
-    return 2 * size / min(seconds[1:])
-
-
-def place(about: dict[str, Any]) -> str:
-    """Say where something was measured, for the line under a table, from a report's ``environment``."""
-    threads = "1 thread" if about["threads"] == 1 else f"{about['threads']} threads"
-    where = about["gpu"] if about.get("device") != "cpu" and about["gpu"] else f"{about['cpu']}, {threads}"
-    return f"{where}; torch {about['torch']}, transformers {about['transformers']}"
+    def to_dict(self) -> dict[str, Any]:
+        """Return fields and properties as plain values."""
+        return dict(to_plain(self))

@@ -1,29 +1,24 @@
-"""What more workers bring: the same batch job on a Ray cluster, with one worker and with several.
+"""Times the same batch job on a Ray cluster, with one worker and with several.
 
-Both sides are whole jobs of ``impatience batch`` that write the same texts in the same batches to files of their own; a
-side's time begins before its workers load the model and ends when the last text is on the disk. The cluster is there
-before. Runs come in pairs, the order changing from pair to pair, so that a machine that slows down slows both. The
-processor time of the busiest worker is measured as well, because on a shared machine the clock also measures the
-neighbours: it is what the job would take if each worker had its cores for itself, and nothing else took time.
+Both sides are whole jobs of ``impatience batch`` that write the same texts in the same batches to separate files. The
+time begins before the workers load the model and ends when the last text is on the disk; the cluster is started before.
+The processor time of the busiest worker is measured too: it is the time of the job if each worker had its cores to
+itself.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
-from operator import truediv
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from rich.table import Table
-
-from impatience.bench.base import Spread, place
+from impatience.bench.base import Report, ReportTable, Spread, alternate, paired_ratio
 from impatience.engines import Engine, Task
 from impatience.engines.base import R, W
 from impatience.engines.ray import Ray, cluster
@@ -39,124 +34,87 @@ _SOURCE = (
 
 
 @dataclass(frozen=True)
-class ScalingReport:
-    """How long the same job took with one worker and with several.
-
-    Attributes:
-        model: Its name.
-        rows: Of the job.
-        targets: Lengths in tokens, asked for in turn.
-        budget: The most tokens of a batch.
-        workers: Of the side with several.
-        one_seconds: Time of each job with one worker.
-        many_seconds: Time of the job with several of the same pair.
-        one_busy_seconds: Processor time of the worker in each job with one.
-        many_busy_seconds: Processor time of the busiest worker in the job of the same pair.
-        environment: Where it was measured.
-    """
+class ScalingReport(Report):
+    """Seconds of the same job with one worker and with several, pair by pair."""
 
     model: str
     rows: int
-    targets: tuple[int, ...]
-    budget: int
-    workers: int
+    targets: tuple[int, ...]  # lengths in tokens, used in turn
+    budget: int  # most tokens of a batch
+    workers: int  # on the side with several
     one_seconds: tuple[float, ...]
     many_seconds: tuple[float, ...]
-    one_busy_seconds: tuple[float, ...]
+    one_busy_seconds: tuple[float, ...]  # processor time of the busiest worker
     many_busy_seconds: tuple[float, ...]
-    environment: dict[str, Any]
 
-    @property
-    def speed_up(self) -> Spread:
-        """How many times as fast several are, of each pair."""
-        return Spread.of(map(truediv, self.one_seconds, self.many_seconds))
+    speed_up = paired_ratio("one_seconds", "many_seconds")
+    busy_speed_up = paired_ratio("one_busy_seconds", "many_busy_seconds")
 
-    @property
-    def busy_speed_up(self) -> Spread:
-        """The same in processor time of the busiest worker."""
-        return Spread.of(map(truediv, self.one_busy_seconds, self.many_busy_seconds))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values that JSON can hold."""
-        return asdict(self) | {"speed_up": asdict(self.speed_up), "busy_speed_up": asdict(self.busy_speed_up)}
+    def table(self) -> ReportTable:
+        """Return a row for each side, and the speed-up."""
+        rows = []
+        for workers, seconds, busy in (
+            (1, self.one_seconds, self.one_busy_seconds),
+            (self.workers, self.many_seconds, self.many_busy_seconds),
+        ):
+            spreads = (Spread.of(values).format(1, extremes=True) for values in (seconds, busy))
+            rows.append((str(workers), *spreads, f"{self.rows / median(seconds):.2f}"))
+        gains = (gain.format(unit=" ×", extremes=True) for gain in (self.speed_up, self.busy_speed_up))
+        return ReportTable(
+            f"{self.model}: {self.rows} texts of {', '.join(map(str, self.targets))} tokens",
+            ("workers", "seconds", "CPU seconds, busiest worker", "texts/s"),
+            [*rows, ("faster", *gains, "")],
+            f"median of {len(self.one_seconds)} pairs, smallest and largest in brackets",
+        )
 
 
 @dataclass(frozen=True)
-class _Clocked(Engine):
-    """Another engine, and the processor time that each process has used so far."""
+class _ClockedEngine(Engine):
+    """Wraps another engine, and records the processor time that each process has used so far."""
 
     engine: Engine
     used: dict[int, float] = field(default_factory=dict)
 
     def run(self, job: Task[W, R], work: Iterable[W]) -> Iterator[tuple[int, R]]:
         assert job.there is not None
-        clocked = Task(partial(_clock, job.here), partial(_clocked, job.there))
+        clocked = Task(partial(_do_clocked, job.here), partial(_make_clocked, job.there))
         for number, (result, process, seconds) in self.engine.run(clocked, work):
             self.used[process] = max(seconds, self.used.get(process, 0.0))
             yield number, result
 
 
-def _clocked(there: Callable[[], Callable[[W], R]]) -> Callable[[W], tuple[R, int, float]]:
-    return partial(_clock, there())
+def _make_clocked(make: Callable[[], Callable[[W], R]]) -> Callable[[W], tuple[R, int, float]]:
+    return partial(_do_clocked, make())
 
 
-def _clock(do: Callable[[W], R], piece: W) -> tuple[R, int, float]:
+def _do_clocked(do: Callable[[W], R], piece: W) -> tuple[R, int, float]:
     return do(piece), os.getpid(), time.process_time()
 
 
 def scaling(
-    model: str,
-    targets: Sequence[int],
-    rows: int = 200,
-    workers: int = 2,
-    budget: int = 2048,
-    repeats: int = 2,
+    model: str, targets: Sequence[int], rows: int = 200, workers: int = 2, budget: int = 2048, repeats: int = 2
 ) -> ScalingReport:
-    """Time a job with one worker against the same with several.
+    """Time pairs of jobs with one worker and with several; texts are held to the targets, which are used in turn.
 
-    Args:
-        model: A folder or name that workers can load.
-        targets: Lengths in tokens, asked for in turn; texts are held to them.
-        rows: Of the job.
-        workers: Of the side with several.
-        budget: The most tokens of a batch; small enough that each worker gets several.
-        repeats: Pairs of jobs, at least 2.
+    The budget, the most tokens of a batch, must be so small that each worker gets several batches.
     """
-    sides: dict[int, list[tuple[float, float]]] = {1: [], workers: []}
-    writer = load(model, quiet=True)
+    writer, texts = load(model, quiet=True), set()
     with TemporaryDirectory() as folder, cluster():
         source = Path(folder) / "in.jsonl"
-        asked = ({"text": _SOURCE.format(n=n + 2), "tokens": targets[n % len(targets)]} for n in range(rows))
-        source.write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
-        texts, defaults = set(), RowDefaults(landing=Landing.EXACT)
-        for pair in range(repeats):
-            for side in sorted(sides, reverse=pair % 2 == 1):
-                out, engine, begin = Path(folder) / f"{pair}-{side}.jsonl", _Clocked(Ray(side)), time.perf_counter()
-                write(writer, source, out, defaults, model=model, budget=budget, engine=engine)
-                sides[side].append((time.perf_counter() - begin, max(engine.used.values())))
-                texts.add("".join(sorted(out.read_text(encoding="utf-8").splitlines())))
+        lines = ({"text": _SOURCE.format(n=n + 2), "tokens": targets[n % len(targets)]} for n in range(rows))
+        source.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+        def job(count: int) -> tuple[float, float]:
+            """Run a job; return its seconds and the processor seconds of the busiest worker."""
+            out, engine, begin = Path(folder) / "out.jsonl", _ClockedEngine(Ray(count)), time.perf_counter()
+            defaults = RowDefaults(landing=Landing.EXACT)
+            write(writer, source, out, defaults, model=model, restart=True, budget=budget, engine=engine)
+            seconds = time.perf_counter() - begin
+            texts.add("".join(sorted(out.read_text(encoding="utf-8").splitlines())))
+            return seconds, max(engine.used.values())
+
+        results = alternate({"one": partial(job, 1), "many": partial(job, workers)}, repeats)
     if len(texts) > 1:
         raise RuntimeError("The two sides wrote different texts.")
-    (one, one_busy), (many, many_busy) = (zip(*times, strict=True) for times in sides.values())
-    return ScalingReport(model, rows, tuple(targets), budget, workers, one, many, one_busy, many_busy, environment())
-
-
-def render(report: ScalingReport) -> Table:
-    """Return the report as a table for the terminal."""
-    table = Table(
-        title=f"{report.model}: {report.rows} texts of {', '.join(map(str, report.targets))} tokens",
-        caption=f"median of {len(report.one_seconds)} pairs, smallest and largest in brackets; "
-        f"{place(report.environment)}",
-    )
-    for heading in ("workers", "seconds", "CPU seconds of the busiest", "texts/s"):
-        table.add_column(heading, justify="right")
-    for workers, seconds, busy in (
-        (1, report.one_seconds, report.one_busy_seconds),
-        (report.workers, report.many_seconds, report.many_busy_seconds),
-    ):
-        spreads = (Spread.of(values) for values in (seconds, busy))
-        cells = (f"{spread.median:.1f} \\[{spread.minimum:.1f}, {spread.maximum:.1f}]" for spread in spreads)
-        table.add_row(str(workers), *cells, f"{report.rows / statistics.median(seconds):.2f}")
-    gains = (report.speed_up, report.busy_speed_up)
-    table.add_row("faster", *(f"{gain.median:.2f} × \\[{gain.minimum:.2f}, {gain.maximum:.2f}]" for gain in gains), "")
-    return table
+    (one, one_busy), (many, many_busy) = (zip(*results[side], strict=True) for side in ("one", "many"))
+    return ScalingReport(environment(), model, rows, tuple(targets), budget, workers, one, many, one_busy, many_busy)

@@ -1,9 +1,9 @@
-"""How fast a recipe trains, against the loop that everybody writes first.
+"""Times ``impatience train`` against a plain training loop.
 
-Both sides train the same random weights of one shape on the same rows, at the same batch size and precision. The plain
-loop takes rows in random order, pads each batch to its longest row, runs the model with its mask and labels, and steps
-AdamW. Ours is ``LengthTrainer`` as ``impatience train`` runs it: rows of similar length together, no mask, logits only
-where something is written, fused AdamW and, on one GPU, recorded steps. Tokens are counted without padding.
+Both sides train the same random weights on the same rows, at the same batch size and precision. The plain loop takes
+rows in random order, pads each batch to its longest row, runs the model with mask and labels, and steps AdamW. Ours is
+``LengthTrainer`` as ``impatience train`` runs it: rows of similar length together, no mask, logits only where there are
+labels, fused AdamW and, on one GPU, recorded steps. Tokens are counted without padding.
 """
 
 from __future__ import annotations
@@ -12,20 +12,19 @@ import random
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
-from typing import Any
 
 import torch
 import transformers
-from rich.table import Table
 
-from impatience import environment
-from impatience.bench.base import SHAPES, place, shape_config
-from impatience.config import build
+from impatience.bench.base import Report, ReportTable, build, find_device, shape_config
+from impatience.config import build as build_config
 from impatience.control.model import LengthControlled, attach
 from impatience.data import Encoder, collate, load
+from impatience.environment import environment
+from impatience.errors import OptionError
 from impatience.sources import resolve
 from impatience.training.recipe import Recipe
 from impatience.training.run import Progress, measure_peak, training_arguments
@@ -34,46 +33,49 @@ from impatience.training.trainer import LengthTrainer, Row
 
 
 @dataclass(frozen=True)
-class Side:
-    """What one way of training reached.
+class TrainingSide:
+    """Speed and loss of one side; speeds are medians over the second half of the steps."""
 
-    Attributes:
-        tokens_per_second: Median over the second half of the steps; padding not counted.
-        milliseconds_per_step: Median of the same.
-        share_of_peak: 6 operations a weight and token, over the GPU's measured bf16 matrix rate; None on a CPU.
-        loss: On rows that were not trained on, after the last step.
-    """
-
-    tokens_per_second: float
+    tokens_per_second: float  # padding not counted
     milliseconds_per_step: float
-    share_of_peak: float | None
-    loss: float
+    share_of_peak: float | None  # 6 operations per weight and token, over the GPU's measured bf16 matrix rate
+    loss: float  # on held-out rows, after the last step
 
 
 @dataclass(frozen=True)
-class TrainingReport:
-    """Both sides of one measurement, and where it was made."""
+class TrainingReport(Report):
+    """Both sides of one measurement."""
 
     shape: str
     rows: int
     batch: int
     steps: int
-    plain: Side
-    ours: Side
-    environment: dict[str, Any]
+    data: tuple[str, ...]  # names of the data sets
+    plain: TrainingSide
+    ours: TrainingSide
 
     @property
     def ratio(self) -> float:
-        """How many times as many tokens a second ours trains."""
+        """Our tokens per second over those of the plain loop."""
         return self.ours.tokens_per_second / self.plain.tokens_per_second
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values that JSON can hold."""
-        return asdict(self) | {"ratio": self.ratio}
+    def table(self) -> ReportTable:
+        """Return a row for each side, and the ratio."""
+        rows = []
+        for name, side in (("plain loop", self.plain), ("impatience train", self.ours)):
+            share = "" if side.share_of_peak is None else f"{side.share_of_peak:.1%}"
+            speed, step = f"{side.tokens_per_second:,.0f}", f"{side.milliseconds_per_step:.1f}"
+            rows.append((name, speed, step, share, f"{side.loss:.3f}"))
+        return ReportTable(
+            f"training {self.shape}, batch {self.batch}, {self.steps} steps over {self.rows} rows",
+            ("", "tokens/s", "ms/step", "share of peak", "loss"),
+            [*rows, ("ratio", f"{self.ratio:.2f} ×", "", "", "")],
+            words=1,
+        )
 
 
 def made_up_rows(count: int, vocabulary: int, seed: int) -> list[Row]:
-    """Return rows of random ids: prompts of 128 to 1,024 tokens, texts of 16 to 256, each octave as likely."""
+    """Return rows of random ids: prompts of 128 to 1,024 tokens, texts of 16 to 256, every doubling equally likely."""
     chance = random.Random(seed)
     rows: list[Row] = []
     for _ in range(count):
@@ -84,7 +86,7 @@ def made_up_rows(count: int, vocabulary: int, seed: int) -> list[Row]:
 
 
 def real_rows(specs: Sequence[str], data_dir: Path | None, limit: int) -> list[Row]:
-    """Return rows of data sets, each up to a limit, as the default model's tokenizer and chat template encode them."""
+    """Return at most ``limit`` rows of each data set, encoded with the default model's tokenizer and chat template."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(resolve("smollm2-135m-instruct"))
@@ -93,50 +95,42 @@ def real_rows(specs: Sequence[str], data_dir: Path | None, limit: int) -> list[R
 
 
 def training(
-    rows: list[Row] | None = None, *, shape: str = "smollm2", batch: int = 16, steps: int = 120, seed: int = 0
+    rows: list[Row] | None = None,
+    *,
+    data: Sequence[str] = ("made up",),
+    shape: str = "smollm2",
+    batch: int = 16,
+    steps: int = 120,
+    seed: int = 0,
 ) -> TrainingReport:
-    """Time both ways of training.
-
-    Args:
-        rows: Encoded rows of a decoder-only model, some of which are held out; None makes some up.
-        shape: A name in ``impatience.bench.base.SHAPES``.
-        batch: Rows of a step.
-        steps: Steps of each side.
-        seed: Of weights, order and made-up rows.
-    """
-    rows = rows or made_up_rows(1500, SHAPES[shape][0], seed)
+    """Time both sides on encoded rows of a decoder-only model, some of which are held out; None makes rows up."""
+    if shape_config(shape).is_encoder_decoder:
+        raise OptionError(f"shape={shape!r}: give a decoder-only shape, 'tiny' or 'smollm2'.")
+    rows = rows or made_up_rows(1500, shape_config(shape).vocab_size, seed)
     peak = measure_peak()
     shuffled = random.Random(seed).sample(rows, len(rows))
     held_out, rows = shuffled[: 4 * batch], shuffled[4 * batch :]
     sides = []
-    for way in (_plain, _ours):
-        model = _model(shape, seed)
-        speeds, times = way(model, rows, batch, steps, seed)
-        sides.append(_side(model, speeds, times, _loss(model, held_out, batch), peak))
-    plain, ours = sides
-    return TrainingReport(shape, len(rows), batch, steps, plain, ours, environment.environment() | {"seed": seed})
-
-
-def _model(shape: str, seed: int) -> LengthControlled:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        base = transformers.LlamaForCausalLM(shape_config(shape))
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return attach(base.to(device), "pre", noise="step").train()
+    for train in (_train_plainly, _train_ours):
+        base = build(shape, seed, find_device(None), "float32")
+        model = attach(base, "pre", noise="step").train()
+        speeds, times = train(model, rows, batch, steps, seed)
+        sides.append(_summarise(model, speeds, times, _loss(model, held_out, batch), peak))
+    return TrainingReport(environment() | {"seed": seed}, shape, len(rows), batch, steps, tuple(data), *sides)
 
 
 Timing = tuple[list[float], list[float]]
-"""Tokens a second, and seconds a step, along a training."""
+"""Tokens per second, and seconds per step, along a training."""
 
 
-def _plain(model: LengthControlled, rows: list[Row], batch: int, steps: int, seed: int) -> Timing:
+def _train_plainly(model: LengthControlled, rows: list[Row], batch: int, steps: int, seed: int) -> Timing:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.99), weight_decay=0.0)
     chance, device = random.Random(seed), model.device
     speeds, times = [], []
     for _ in range(steps):
         chosen = chance.sample(rows, batch)
         tokens = sum(len(row["input_ids"]) for row in chosen)
-        begun = time.perf_counter()
+        begin = time.perf_counter()
         inputs = {name: tensor.to(device) for name, tensor in collate(chosen, 0, False).items()}
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             loss = model(**inputs).loss
@@ -144,13 +138,13 @@ def _plain(model: LengthControlled, rows: list[Row], batch: int, steps: int, see
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        float(loss.detach())  # everybody looks at the loss, which waits for the GPU
-        times.append(time.perf_counter() - begun)
+        float(loss.detach())  # a plain loop logs the loss, which waits for the GPU
+        times.append(time.perf_counter() - begin)
         speeds.append(tokens / times[-1])
     return speeds, times
 
 
-def _ours(model: LengthControlled, rows: list[Row], batch: int, steps: int, seed: int) -> Timing:
+def _train_ours(model: LengthControlled, rows: list[Row], batch: int, steps: int, seed: int) -> Timing:
     every = max(1, steps // 12)
     content = {
         "name": "bench",
@@ -161,7 +155,7 @@ def _ours(model: LengthControlled, rows: list[Row], batch: int, steps: int, seed
             "eval_steps": 10 * steps, "save_steps": 10 * steps, "report_to": [], "seed": seed,
         },
     }  # fmt: skip
-    recipe = build(Recipe, content, "bench")
+    recipe = build_config(Recipe, content, "bench")
     with tempfile.TemporaryDirectory() as folder:
         run = Run.start(Path(folder), recipe, {})
         trainer = LengthTrainer(model, recipe, run, rows, rows[:batch], training_arguments(recipe, Path(folder)))
@@ -183,25 +177,10 @@ def _loss(model: LengthControlled, rows: list[Row], batch: int) -> float:
     return mean(losses)
 
 
-def _side(model: LengthControlled, speeds: list[float], times: list[float], loss: float, peak: float | None) -> Side:
+def _summarise(
+    model: LengthControlled, speeds: list[float], times: list[float], loss: float, peak: float | None
+) -> TrainingSide:
     weights = sum(weight.numel() for weight in model.parameters())
     speed = median(speeds[len(speeds) // 2 :])
     share = None if peak is None else 6 * weights * speed / peak
-    return Side(speed, 1e3 * median(times[len(times) // 2 :]), share, loss)
-
-
-def render(report: TrainingReport) -> Table:
-    """Return the report as a table for the terminal."""
-    table = Table(
-        title=f"training {report.shape}, batch {report.batch}, {report.steps} steps over {report.rows} rows",
-        caption=place(report.environment),
-    )
-    for heading in ("", "tokens/s", "ms/step", "share of peak", "loss"):
-        table.add_column(heading, justify="right")
-    for name, side in (("plain loop", report.plain), ("impatience train", report.ours)):
-        share = "" if side.share_of_peak is None else f"{side.share_of_peak:.1%}"
-        table.add_row(
-            name, f"{side.tokens_per_second:,.0f}", f"{side.milliseconds_per_step:.1f}", share, f"{side.loss:.3f}"
-        )
-    table.add_row("ratio", f"{report.ratio:.2f} ×")
-    return table
+    return TrainingSide(speed, 1e3 * median(times[len(times) // 2 :]), share, loss)

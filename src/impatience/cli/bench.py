@@ -2,188 +2,176 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
-from impatience.cli.serve import server_module
+from impatience.cli.options import Budget, DataFolder, Model, Seed
+from impatience.cli.serve import import_server
 from impatience.errors import OptionError
 
-app = typer.Typer(help="Measure speed, side by side in one run.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from impatience.bench.base import Report
 
-_Shape = Annotated[str, typer.Option(help="'tiny', 'smollm2': a 135M Llama, or 'flan-t5-small'.")]
-_Method = Annotated[str, typer.Option(help="The method to time.")]
-_Seed = Annotated[int, typer.Option(help="Seed of weights and prompts.")]
-_Prompt = Annotated[int, typer.Option(help="Tokens of each prompt.")]
-_Device = Annotated[str | None, typer.Option(help="'cpu' or 'cuda'; the GPU if there is one without it.")]
-_Model = Annotated[str | None, typer.Option(help="A folder or hub name instead of the default model.")]
-_Lengths = Annotated[str, typer.Option(help="Lengths in tokens, asked for in turn.")]
-_Out = Annotated[Path | None, typer.Option(help="Also write the report as JSON to this file.")]
+app = typer.Typer(help="Measure speed; both sides run in turns.", no_args_is_help=True)
+
+_Shape = Annotated[str, Option(help="Shape of the model: 'tiny', 'smollm2' (a 135M Llama) or 'flan-t5-small'.")]
+_Method = Annotated[str, Option(help="Length control method.")]
+_Prompt = Annotated[int, Option(help="Tokens of each prompt.")]
+_Device = Annotated[str | None, Option(help="'cpu' or 'cuda'; by default the GPU if there is one.")]
+_Targets = Annotated[str, Option(help="Lengths in tokens, separated by commas.")]
+_TargetsInTurn = Annotated[str, Option(help="Lengths in tokens, separated by commas and used in turn.")]
+_Out = Annotated[Path | None, Option(help="Also write the report to this JSON file.")]
 
 
 @app.command()
 def overhead(
     shape: _Shape = "smollm2",
     method: _Method = "glide",
-    targets: Annotated[str, typer.Option(help="Target lengths in tokens, separated by commas.")] = "64,256,1024",
-    batch: Annotated[int, typer.Option(help="Rows written at once.")] = 1,
+    targets: _Targets = "64,256,1024",
+    batch: Annotated[int, Option(help="Texts written at the same time.")] = 1,
     prompt: _Prompt = 16,
-    repeats: Annotated[int, typer.Option(help="Pairs of runs for each target.")] = 7,
+    repeats: Annotated[int, Option(help="Pairs of runs for each target.")] = 7,
     device: _Device = None,
-    seed: _Seed = 0,
+    seed: Seed = 0,
     out: _Out = None,
 ) -> None:
-    """Time controlled against plain generate of the same model."""
-    from impatience.bench import overhead
-    from impatience.bench.base import BenchSetup
+    """Time generate with length control against generate without it."""
+    from impatience.bench import base, overhead
 
-    trial = BenchSetup(shape, method, prompt, repeats, seed, device)
-    report = overhead.overhead(trial, _numbers(targets, "--targets"), batch)
-    _show(overhead.render(report), report.to_dict(), out)
+    setup = base.BenchSetup(shape, method, prompt, repeats, seed, device)
+    _show(overhead.overhead(setup, _numbers(targets, "--targets"), batch), out)
 
 
 @app.command()
 def decode(
     shape: _Shape = "smollm2",
     method: _Method = "glide",
-    targets: Annotated[str, typer.Option(help="Lengths in tokens, separated by commas.")] = "100,1000",
-    batches: Annotated[str, typer.Option(help="Rows written at once, separated by commas.")] = "1,64",
-    against: Annotated[int, typer.Option(help="The longest target that generate is timed at too.")] = 100,
+    targets: _Targets = "100,1000",
+    batches: Annotated[str, Option(help="Batch sizes, separated by commas.")] = "1,64",
+    against: Annotated[int, Option(help="Longest target at which generate is timed too.")] = 100,
     prompt: _Prompt = 64,
-    repeats: Annotated[int, typer.Option(help="Runs of each side.")] = 5,
+    repeats: Annotated[int, Option(help="Runs of each side.")] = 5,
     device: _Device = None,
-    dtype: Annotated[str | None, typer.Option(help="'float32', or 'bfloat16', the default on a GPU.")] = None,
-    seed: _Seed = 0,
+    dtype: Annotated[str | None, Option(help="'float32' or 'bfloat16'; by default bfloat16 on a GPU.")] = None,
+    seed: Seed = 0,
     out: _Out = None,
 ) -> None:
-    """Time our own loop against transformers' generate, and against what memory allows."""
-    from impatience.bench import decoding
-    from impatience.bench.base import BenchSetup
+    """Time our decoding loop against transformers' generate, and against the limit that memory sets."""
+    from impatience.bench import base, decoding
 
     lengths, rows = _numbers(targets, "--targets"), _numbers(batches, "--batches")
-    trial = BenchSetup(shape, method, prompt, repeats, seed, device, dtype)
-    report = decoding.decoding(trial, lengths, rows, against)
-    _show(decoding.render(report), report.to_dict(), out)
+    setup = base.BenchSetup(shape, method, prompt, repeats, seed, device, dtype)
+    _show(decoding.decoding(setup, lengths, rows, against), out)
 
 
 @app.command()
 def batching(
     shape: _Shape = "smollm2",
     method: _Method = "glide",
-    requests: Annotated[int, typer.Option(help="Texts to write.")] = 512,
-    batch: Annotated[int, typer.Option(help="Texts written at a time.")] = 64,
-    lengths: Annotated[str, typer.Option(help="Fewest and most tokens of a text.")] = "10,500",
-    mix: Annotated[
-        str, typer.Option(help="'even': each length as likely as the next; 'log': each doubling as likely.")
-    ] = "even",
+    requests: Annotated[int, Option(help="Texts to write.")] = 512,
+    batch: Annotated[int, Option(help="Texts written at the same time.")] = 64,
+    lengths: Annotated[str, Option(help="Fewest and most tokens of a text, separated by a comma.")] = "10,500",
+    mix: Annotated[str, Option(help="'even': all lengths are equally likely; 'log': all doublings are.")] = "even",
     prompt: _Prompt = 64,
-    repeats: Annotated[int, typer.Option(help="Runs of each way.")] = 2,
+    repeats: Annotated[int, Option(help="Runs of each side; generate runs once.")] = 2,
     device: _Device = None,
-    seed: _Seed = 0,
+    seed: Seed = 0,
     out: _Out = None,
 ) -> None:
-    """Time texts of mixed lengths: in batches as they arrive, and in rows that are filled again."""
-    from impatience.bench import batching
-    from impatience.bench.base import BenchSetup
+    """Time texts of mixed lengths, in batches as they arrive and in rows that are reused."""
+    from impatience.bench import base, batching
 
     ends = _numbers(lengths, "--lengths")
     if len(ends) != 2:
         raise OptionError(f"--lengths {lengths}: give two numbers, e.g. 10,500.")
-    trial = BenchSetup(shape, method, prompt, repeats, seed, device)
-    report = batching.batching(trial, requests, batch, (ends[0], ends[1]), mix)
-    _show(batching.render(report), report.to_dict(), out)
+    setup = base.BenchSetup(shape, method, prompt, repeats, seed, device)
+    _show(batching.batching(setup, requests, batch, (ends[0], ends[1]), mix), out)
 
 
 @app.command()
 def training(
-    shape: Annotated[str, typer.Option(help="'tiny', or 'smollm2': a 135M Llama.")] = "smollm2",
-    data: Annotated[
-        list[str] | None,
-        typer.Option(help="Real rows, e.g. elife:impact; again for more sets. Without it some are made up."),
-    ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with the data, unless IMPATIENCE_DATA is set.")] = None,
-    limit: Annotated[int, typer.Option(help="Rows of each set to use.")] = 1500,
-    batch: Annotated[int, typer.Option(help="Rows of a step.")] = 16,
-    steps: Annotated[int, typer.Option(help="Steps of each side.")] = 120,
-    seed: Annotated[int, typer.Option(help="Seed of weights and order.")] = 0,
+    shape: Annotated[str, Option(help="Shape of the model: 'tiny' or 'smollm2' (a 135M Llama).")] = "smollm2",
+    data: Annotated[list[str] | None, Option(help="Data set; can be repeated; by default rows are made up.")] = None,
+    data_dir: DataFolder = None,
+    limit: Annotated[int, Option(help="Most rows of each data set.")] = 1500,
+    batch: Annotated[int, Option(help="Rows per step.")] = 16,
+    steps: Annotated[int, Option(help="Steps of each side.")] = 120,
+    seed: Seed = 0,
     out: _Out = None,
 ) -> None:
-    """Time impatience train against a plain loop, on the same rows at the same batch size."""
+    """Time impatience train against a plain training loop."""
     from impatience.bench import training
 
     rows = training.real_rows(data, data_dir, limit) if data else None
-    report = training.training(rows, shape=shape, batch=batch, steps=steps, seed=seed)
-    _show(training.render(report), report.to_dict() | {"data": data or ["made up"]}, out)
+    _show(training.training(rows, data=data or ["made up"], shape=shape, batch=batch, steps=steps, seed=seed), out)
 
 
 @app.command()
 def start(
-    model: _Model = None,
-    words: Annotated[int, typer.Option(help="Words to ask for.")] = 40,
-    repeats: Annotated[int, typer.Option(help="New processes to time.")] = 5,
+    model: Model = None,
+    words: Annotated[int, Option(help="Words to ask for.")] = 40,
+    repeats: Annotated[int, Option(help="Number of processes.")] = 5,
     out: _Out = None,
 ) -> None:
-    """Time a new process from its start to its first text, and say where the time goes."""
+    """Time each stage of a new process, from its start to its first text."""
     from impatience.bench import startup
     from impatience.sources import DEFAULT_MODEL
 
-    report = startup.start(model or DEFAULT_MODEL, words, repeats)
-    _show(startup.render(report), report.to_dict(), out)
+    _show(startup.start(model or DEFAULT_MODEL, words, repeats), out)
 
 
 @app.command()
 def serve(
-    model: _Model = None,
-    requests: Annotated[int, typer.Option(min=1, help="Requests of a run.")] = 32,
-    clients: Annotated[int, typer.Option(min=1, help="Clients that ask at the same time.")] = 32,
-    targets: _Lengths = "48,64,96,128",
-    repeats: Annotated[int, typer.Option(min=1, help="Pairs of runs.")] = 1,
+    model: Model = None,
+    requests: Annotated[int, Option(min=1, help="Requests of each run.")] = 32,
+    clients: Annotated[int, Option(min=1, help="Clients that send requests at the same time.")] = 32,
+    targets: _TargetsInTurn = "48,64,96,128",
+    repeats: Annotated[int, Option(min=1, help="Pairs of runs.")] = 1,
     out: _Out = None,
 ) -> None:
     """Time a server that batches against one that writes one text at a time."""
-    server_module()
+    import_server()
     lengths = _numbers(targets, "--targets")
     from impatience.bench import serving
     from impatience.sources import DEFAULT_MODEL
     from impatience.writing.writer import load
 
-    report = serving.serving(load(model), model or DEFAULT_MODEL, lengths, requests, clients, repeats)
-    _show(serving.render(report), report.to_dict(), out)
+    _show(serving.serving(load(model), model or DEFAULT_MODEL, lengths, requests, clients, repeats), out)
 
 
 @app.command()
 def ray(
-    model: _Model = None,
-    rows: Annotated[int, typer.Option(min=1, help="Texts of a job.")] = 200,
-    targets: _Lengths = "16,24,32,48",
-    workers: Annotated[int, typer.Option(min=2, help="Workers of the side with several.")] = 2,
-    budget: Annotated[
-        int, typer.Option(min=1, help="Tokens that are written at once: rows × (source + output).")
-    ] = 2048,
-    repeats: Annotated[int, typer.Option(min=2, help="Pairs of jobs.")] = 2,
+    model: Model = None,
+    rows: Annotated[int, Option(min=1, help="Texts of each job.")] = 200,
+    targets: _TargetsInTurn = "16,24,32,48",
+    workers: Annotated[int, Option(min=2, help="Workers on the side with several.")] = 2,
+    budget: Budget = 2048,
+    repeats: Annotated[int, Option(min=2, help="Pairs of jobs.")] = 2,
     out: _Out = None,
 ) -> None:
-    """Time a batch job on a Ray cluster with one worker and with several."""
+    """Time a batch job on a Ray cluster, with one worker and with several."""
     lengths = _numbers(targets, "--targets")
     from impatience.bench import scaling
     from impatience.sources import DEFAULT_MODEL
 
-    report = scaling.scaling(model or DEFAULT_MODEL, lengths, rows, workers, budget, repeats)
-    _show(scaling.render(report), report.to_dict(), out)
+    _show(scaling.scaling(model or DEFAULT_MODEL, lengths, rows, workers, budget, repeats), out)
 
 
-def _show(table: Any, report: dict[str, Any], out: Path | None) -> None:
-    import json
-
+def _show(report: Report, out: Path | None) -> None:
+    """Print a report, and write it to a file if one is named."""
     from rich.console import Console
 
-    Console().print(table)
+    Console().print(report.render())
     if out is not None:
-        out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        out.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
 
 
 def _numbers(text: str, name: str) -> tuple[int, ...]:
+    """Return the numbers of an option that takes several."""
     numbers = tuple(int(part) if part.strip().isdecimal() else 0 for part in text.split(","))
     if min(numbers) < 1:
         raise OptionError(f"{name} {text}: give whole numbers of at least 1, separated by commas.")

@@ -1,4 +1,4 @@
-"""The command line. Nothing heavy is imported until a command needs it."""
+"""The command ``impatience`` and its subcommands. Heavy packages are imported only when a command needs them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from impatience.cli import bench, compare, data, evaluate, serve, train, write
 from impatience.errors import ImpatienceError
@@ -17,14 +18,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-plot = typer.Typer(help="Draw pictures.", no_args_is_help=True)
+plot = typer.Typer(help="Draw plots.", no_args_is_help=True)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 app.add_typer(plot, name="plot")
 
 
 def main() -> None:
-    """Run the command line; our own errors become one message and exit code 2."""
+    """Run the command line; an ``ImpatienceError`` becomes one message and exit code 2."""
     try:
         app(prog_name="impatience")
     except ImpatienceError as error:
@@ -32,8 +33,8 @@ def main() -> None:
         raise SystemExit(2) from None
 
 
-def _version(shown: bool) -> None:
-    if shown:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         import impatience
 
         typer.echo(f"impatience {impatience.__version__}")
@@ -43,7 +44,7 @@ def _version(shown: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     del version
@@ -77,37 +78,35 @@ def methods() -> None:
         typer.echo(f"{name:6} {summary}")
     typer.echo("\nOptions of attach(model, method, …) and of recipes:")
     options = [("", field) for field in fields(Method)]
-    options += [
-        (f"{n}: ", field) for n, method in METHODS.items() for field in fields(method) if field.name not in shared
-    ]
-    for owner, field in options:
-        typer.echo(f"  {owner}{field.name} = {field.default!r}: {field.metadata.get('help', '')}")
+    for name, method in METHODS.items():
+        options += [(f"{name}: ", field) for field in fields(method) if field.name not in shared]
+    for prefix, field in options:
+        typer.echo(f"  {prefix}{field.name} = {field.default!r}: {field.metadata.get('help', '')}")
 
 
 @app.command()
 def models() -> None:
-    """List the model families, and the models that are fetched by name."""
+    """List the model families, and the models that can be used by name."""
     from impatience.families import FAMILIES
     from impatience.sources import PACKAGED, SHIPPED, is_cached, toy
 
     for name, family in FAMILIES.items():
         kind = "encoder-decoder" if family.encoder_decoder else "decoder-only"
         typer.echo(f"{name:9} {kind:16} {', '.join(family.model_types)}")
-    typer.echo(f"\nOur own: {', '.join(SHIPPED)}, the default\nFetched by name:")
+    typer.echo(f"\nDefault model, ours: {', '.join(SHIPPED)}\nDownloaded by name:")
     for packaged in PACKAGED.values():
-        state = "cached" if is_cached(packaged) else f"{packaged.download_mb} MB to fetch"
+        state = "cached" if is_cached(packaged) else f"download of {packaged.download_mb} MB"
         typer.echo(f"{packaged.name} ({packaged.licence}, {state})")
-    typer.echo(f"\nBuilt on the spot, untrained, to try things on: {', '.join(toy.NAMES)}")
+    typer.echo(f"\nUntrained toy models, built in memory: {', '.join(toy.NAMES)}")
 
 
 @plot.command()
 def signal(
-    folder: Annotated[Path, typer.Option(help="Where to write signal.png and similarity.png.")] = Path("."),
-    width: Annotated[int, typer.Option(help="Width D of the model.")] = 512,
+    folder: Annotated[Path, Option(help="Folder for signal.png and similarity.png.")] = Path("."),
+    width: Annotated[int, Option(help="Width D of the model.")] = 512,
 ) -> None:
-    """Draw the impatience signal, and how alike each method's signal is to itself along a text."""
-    from impatience.evaluation.drawing import save
-    from impatience.evaluation.signal_figures import signal_figure, similarity_figure
+    """Draw the impatience signal, and the similarity of each method's signal between positions."""
+    from impatience.evaluation import plotting
 
     for name, figure in (("signal", signal_figure(width)), ("similarity", similarity_figure(width))):
         typer.echo(save(figure, folder / f"{name}.png"))

@@ -1,52 +1,34 @@
-"""The command ``compare``, and what ``plot`` draws of reports."""
+"""The command ``compare``, and the ``plot`` commands that draw reports."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from impatience.evaluation.load_reports import LoadedReport
-
-_Reports = Annotated[list[Path], typer.Argument(help="Folders that `impatience evaluate` wrote.")]
-_Names = Annotated[
-    list[str] | None, typer.Option("--name", help="What to call a report; once for each, in their order.")
-]
-_Common = Annotated[bool, typer.Option("--common", help="Compare only the requests that all reports answer.")]
-_Out = Annotated[Path, typer.Option(help="The file to write: .png, .svg or .pdf.")]
-_Score = Annotated[str | None, typer.Option(help="Which score to draw, e.g. rougeL; by default one that is there.")]
-_Bucket = Annotated[
-    int | None, typer.Option(help="Width of the buckets of targets, e.g. 25; else that of the first report.", min=1)
-]
+_Reports = Annotated[list[Path], Argument(help="Folders that `impatience evaluate` wrote.")]
+_Names = Annotated[list[str] | None, Option("--name", help="Name of a report; give one for each, in order.")]
+_Common = Annotated[bool, Option("--common", help="Use only the requests that all reports share.")]
+_Out = Annotated[Path, Option(help="File to write: .png, .svg or .pdf.")]
+_Score = Annotated[str | None, Option(help="Score to draw, e.g. rougeL; by default the first one available.")]
+_Bucket = Annotated[int | None, Option(min=1, help="Width of the target buckets; by default the first report's.")]
 
 
 def compare(
     reports: _Reports,
-    out: Annotated[
-        Path | None, typer.Option(help="Also write comparison.md, .html, .tex and .json to this folder.")
-    ] = None,
-    baseline: Annotated[
-        str | None, typer.Option(help="The name of the report that the others are tested against; else the first.")
-    ] = None,
-    columns: Annotated[
-        list[str] | None,
-        typer.Option("--column", help="What is tested, e.g. rougeL; can be repeated. By default the main ones."),
-    ] = None,
+    out: Annotated[Path | None, Option(help="Folder for comparison.md, .html, .tex and .json.")] = None,
+    baseline: Annotated[str | None, Option(help="Report that others are tested against; by default the first.")] = None,
+    columns: Annotated[list[str] | None, Option("--column", help="Score to test, e.g. bleu; can be repeated.")] = None,
     bucket: _Bucket = None,
     names: _Names = None,
     common: _Common = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the comparison that the folder of --out holds.")
-    ] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace the comparison in that folder.")] = False,
 ) -> None:
-    """Compare reports: tables, tests, and a page with pictures and texts side by side."""
-    import json
-
+    """Compare reports: tables, significance tests, and a page with plots and texts side by side."""
     from rich.console import Console
 
     from impatience.errors import ReportError
@@ -56,12 +38,12 @@ def compare(
         raise ReportError(
             f"{out} holds a comparison already. Replace it (--overwrite), or name another folder (--out)."
         )
-    evaluated = load_reports.load(reports, names or (), common=common)
-    found = comparison.compare(evaluated, baseline=baseline, columns=columns or (), bucket=bucket)
-    shown = comparison_tables.tables(found)
+    loaded = load_reports.load(reports, names or (), common=common)
+    compared = comparison.compare(loaded, baseline=baseline, columns=columns or (), bucket=bucket)
+    shown = comparison_tables.tables(compared)
     console = Console()
     console.print(tables.to_rich(shown, console.width))
-    for note in found.notes:
+    for note in compared.notes:
         typer.echo(note, err=True)
     if out is None:
         return
@@ -69,38 +51,32 @@ def compare(
     from impatience.evaluation.report import catch_write_errors
     from impatience.files import write_whole
 
-    written = {
+    files = {
         "md": "\n".join(map(tables.to_markdown, shown)),
         "tex": "\n".join(map(tables.to_latex, shown)),
-        "json": json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
-        "html": html_report.render_page(found, evaluated),
+        "json": json.dumps(compared.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+        "html": html_report.render_page(compared, loaded),
     }
     with catch_write_errors(out, "Choose another folder (--out)."):
         out.mkdir(parents=True, exist_ok=True)
-        for kind, text in written.items():
+        for kind, text in files.items():
             write_whole(out / f"comparison.{kind}", text)
             typer.echo(out / f"comparison.{kind}")
 
 
 def errors(reports: _Reports, out: _Out, bucket: _Bucket = None, names: _Names = None, common: _Common = False) -> None:
     """Draw the absolute error by target length, as box plots."""
-    from impatience.evaluation import figures
-
-    _draw(lambda evaluated: figures.errors_figure(evaluated, bucket), reports, out, names, common)
+    _draw("errors_figure", reports, out, names, common, bucket)
 
 
 def lengths(reports: _Reports, out: _Out, names: _Names = None, common: _Common = False) -> None:
-    """Draw requested against written length."""
-    from impatience.evaluation import figures
-
-    _draw(figures.lengths_figure, reports, out, names, common)
+    """Draw target against written length."""
+    _draw("lengths_figure", reports, out, names, common)
 
 
 def densities(reports: _Reports, out: _Out, names: _Names = None, common: _Common = False) -> None:
-    """Draw how often each length is written, and was asked for."""
-    from impatience.evaluation import figures
-
-    _draw(figures.densities_figure, reports, out, names, common)
+    """Draw the distributions of written lengths and of targets."""
+    _draw("densities_figure", reports, out, names, common)
 
 
 def quality(
@@ -111,31 +87,31 @@ def quality(
     names: _Names = None,
     common: _Common = False,
 ) -> None:
-    """Draw a score by target length, with intervals."""
-    from impatience.evaluation import figures
+    """Draw a score by target length, with confidence intervals."""
     from impatience.evaluation.load_reports import rebucket
 
-    _draw(lambda evaluated: figures.quality_figure(rebucket(evaluated, bucket), score), reports, out, names, common)
+    _draw("quality_figure", reports, out, names, common, score, prepare=lambda loaded: rebucket(loaded, bucket))
 
 
 def ladder(reports: _Reports, out: _Out, score: _Score = None, names: _Names = None, common: _Common = False) -> None:
-    """Draw error and quality for each rung of a ladder, or each length of a sweep."""
-    from impatience.evaluation import figures
-
-    _draw(lambda evaluated: figures.ladder_figure(evaluated, score), reports, out, names, common)
+    """Draw error and score for each rung of a ladder, or each length of a sweep."""
+    _draw("ladder_figure", reports, out, names, common, score)
 
 
 PLOTS = (errors, lengths, densities, quality, ladder)
 
 
 def _draw(
-    draw: Callable[[Sequence[LoadedReport]], Figure],
+    figure: str,
     reports: list[Path],
     out: Path,
     names: list[str] | None,
     common: bool,
+    *options: object,
+    prepare: Callable[[Any], Any] = lambda loaded: loaded,
 ) -> None:
-    from impatience.evaluation.drawing import save
-    from impatience.evaluation.load_reports import load
+    """Draw a figure of ``impatience.evaluation.figures`` from reports, and write it to a file."""
+    from impatience.evaluation import drawing, figures, load_reports
 
-    typer.echo(save(draw(load(reports, names or (), common=common)), out))
+    loaded = prepare(load_reports.load(reports, names or (), common=common))
+    typer.echo(drawing.save(getattr(figures, figure)(loaded, *options), out))

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
+from impatience.cli.options import DataFolder
 from impatience.errors import ModelFilesError
 
-app = typer.Typer(help="Look at data, and build the sets that are not included.", no_args_is_help=True)
+app = typer.Typer(help="Show and measure data sets, and build those that are not included.", no_args_is_help=True)
 
-_Spec = Annotated[str, typer.Argument(help="A file, or a name that `impatience datasets` lists, e.g. elife:impact.")]
-_Split = Annotated[str, typer.Option(help="Which split.")]
-_Folder = Annotated[
-    Path | None, typer.Option("--data", help="Folder with the built data sets, unless IMPATIENCE_DATA names it.")
-]
+_Spec = Annotated[str, Argument(help="File, or a name that `impatience datasets` lists, e.g. elife:impact.")]
+_Split = Annotated[str, Option(help="Split to read.")]
 
 
 @app.command()
 def show(
     spec: _Spec,
     split: _Split = "train",
-    n: Annotated[int, typer.Option("--n", help="How many.")] = 3,
-    data: _Folder = None,
+    n: Annotated[int, Option("--n", help="Number of examples.")] = 3,
+    data: DataFolder = None,
 ) -> None:
     """Print the first examples."""
     from rich.console import Console
@@ -37,27 +37,25 @@ def show(
 def stats(
     spec: _Spec,
     split: _Split = "train",
-    data: _Folder = None,
-    model: Annotated[str | None, typer.Option(help="Also count tokens, as this model's tokenizer does.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Also draw the targets' lengths to this file, e.g. a .png.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    data: DataFolder = None,
+    model: Annotated[str | None, Option(help="Also count tokens, with the tokenizer of this model.")] = None,
+    plot: Annotated[Path | None, Option(help="Also draw the targets' lengths to this file, e.g. a .png.")] = None,
+    as_json: Annotated[bool, Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Print how long the texts are: words, characters, sentences."""
-    import json
-
+    """Print the lengths of the texts in words, characters and sentences."""
     from rich.console import Console
 
     from impatience.data import length_stats
 
-    found = length_stats(spec, split, data, _tokenizer(model) if model else None)
+    measured = length_stats(spec, split, data, _tokenizer(model) if model else None)
     if as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=2))
+        typer.echo(json.dumps(measured.to_dict(), indent=2))
     else:
-        Console().print(found.render())
+        Console().print(measured.render())
     if plot:
         from impatience.evaluation.drawing import save
 
-        typer.echo(save(found.figure(), plot), err=as_json)
+        typer.echo(save(measured.figure(), plot), err=as_json)
 
 
 def _tokenizer(name: str) -> Any:
@@ -77,15 +75,15 @@ def _tokenizer(name: str) -> Any:
 
 @app.command()
 def build(
-    name: Annotated[str, typer.Argument(metavar="SET", help="The set to build; docs/data.md names its repository.")],
-    checkout: Annotated[Path, typer.Argument(help="Where that repository is checked out.")],
-    out: Annotated[Path, typer.Argument(help="The folder to write to.")],
+    name: Annotated[str, Argument(metavar="SET", help="Data set to build; docs/data.md names its repository.")],
+    checkout: Annotated[Path, Argument(help="Folder with a checkout of that repository.")],
+    out: Annotated[Path, Argument(help="Folder to write to.")],
 ) -> None:
-    """Make the files of a set from a checkout of its public repository."""
+    """Build a data set from a checkout of its public repository."""
     from impatience.data.builders import BUILDERS
 
-    for what, count in BUILDERS[name](checkout, out).items():
-        typer.echo(f"{what}: {count:,}")
+    for split, count in BUILDERS[name](checkout, out).items():
+        typer.echo(f"{split}: {count:,}")
 
 
 def datasets() -> None:

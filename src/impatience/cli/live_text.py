@@ -1,4 +1,4 @@
-"""A text on a terminal while it is being written, above a gauge of its length."""
+"""Shows a text on a terminal while it is written, with a bar for its length below."""
 
 from __future__ import annotations
 
@@ -14,15 +14,7 @@ from impatience.decoding.results import Piece, Result
 
 
 def watch(pieces: Iterator[Piece | Result], console: Console) -> Result:
-    """Show a stream on a terminal; when it ends the terminal is as it was before.
-
-    Args:
-        pieces: Of ``Writer.stream``.
-        console: The terminal.
-
-    Returns:
-        What the stream ended with.
-    """
+    """Show the pieces of ``Writer.stream``, clear them at the end, and return the result that ends the stream."""
     text = ""
     with Live(console=console, transient=True, refresh_per_second=12) as live:
         for piece in pieces:
@@ -34,13 +26,14 @@ def watch(pieces: Iterator[Piece | Result], console: Console) -> Result:
 
 
 def _screen(text: str, piece: Piece, console: Console) -> Group:
-    """Return the last lines of the text, as many as there is room for, and the gauge."""
+    """Return the last lines of the text, as many as fit, and the bar."""
     lines = Text(text).wrap(console, console.width)[-max(1, console.height - 3) :]
-    gauge = Table.grid(padding=(0, 1))
-    over = piece.progress > piece.target
-    bar = ProgressBar(
-        total=piece.target, completed=min(piece.progress, piece.target), width=min(40, console.width // 2)
+    done, width = min(piece.progress, piece.target), min(40, console.width // 2)
+    count = f"{piece.progress} of {piece.target} {piece.unit}"
+    style = "yellow" if piece.progress > piece.target else ""
+    bar = Table.grid(padding=(0, 1))
+    bar.add_row(
+        ProgressBar(total=piece.target, completed=done, width=width),
+        Text(piece.stage) if piece.stage else Text(count, style=style),
     )
-    count = Text(f"{piece.progress} of {piece.target} {piece.unit}", style="yellow" if over else "")
-    gauge.add_row(bar, count if not piece.stage else Text(piece.stage))
-    return Group(*lines, "", gauge)
+    return Group(*lines, "", bar)

@@ -1,4 +1,4 @@
-"""A bar on a terminal while many texts are written: how many are done, how fast, and how long it will take."""
+"""Shows a progress bar on a terminal while many texts are written."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class ProgressBar:
-    """Counts what is done, and shows it on a terminal for as long as the block lasts.
+    """Counts finished texts, and shows count, speed and remaining time on a terminal.
 
     Args:
-        total: How many there are; 0 until that is known.
-        quiet: Count in silence.
+        total: number of texts; 0 if it is not known yet.
+        quiet: count, but show nothing.
     """
 
     def __init__(self, total: int = 0, *, quiet: bool = False) -> None:
@@ -32,15 +32,15 @@ class ProgressBar:
 
     @property
     def done(self) -> int:
-        """How many are done."""
+        """The number of finished texts."""
         return int(self._bar.tasks[0].completed)
 
     def advance(self, count: int) -> None:
-        """Count further rows as done."""
+        """Count more texts as finished."""
         self.set(self.done + count, int(self._bar.tasks[0].total or 0))
 
     def set(self, done: int, total: int, note: str = "") -> None:
-        """Show how many of how many are done, and a note."""
+        """Set the number of finished texts and of all texts, and a note."""
         self._bar.update(self._task, completed=done, total=total, note=note)
         if speed := self._bar.tasks[0].speed:
             self._bar.update(self._task, rate=f"{speed:.1f}/s")
@@ -51,5 +51,5 @@ class ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave it as it is."""
+        """Stop the bar, and leave it on the terminal."""
         self._bar.stop()

@@ -8,33 +8,32 @@ from typing import Annotated
 
 import typer
 import yaml
+from typer import Argument, Option
 
+from impatience.cli.options import DataFolder
 from impatience.errors import OptionError
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A YAML file, or a name that `impatience recipes` lists.")],
-    out: Annotated[Path | None, typer.Option(help="The run folder; runs/<name of the recipe> by default.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in that folder.")] = False,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder with the built data sets, unless IMPATIENCE_DATA names it.")
-    ] = None,
+    recipe: Annotated[str, Argument(help="YAML file, or a name that `impatience recipes` lists.")],
+    out: Annotated[Path | None, Option(help="Run folder; by default runs/<name of the recipe>.")] = None,
+    resume: Annotated[bool, Option("--resume", help="Continue the run in that folder.")] = False,
+    data: DataFolder = None,
     changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one value, e.g. model.method=rpe; can be repeated."),
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change one value of the recipe; can be repeated.")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Load the model and the data, show what would be done, and stop.")
-    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Load model and data, show the plan, and stop.")] = False,
 ) -> None:
-    """Train a model to write to length, as a recipe says."""
+    """Train a model to write to length, by a recipe."""
     from impatience.training.recipe import load_recipe
     from impatience.training.shipped_recipes import find
 
     if dry_run and resume:
         raise OptionError("--dry-run and --resume: choose one.")
-    chosen = load_recipe(find(recipe), _parse(changes or []))
-    hush()
+    chosen = load_recipe(find(recipe), _parse_changes(changes or []))
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # of the libraries
     if dry_run:
         from rich.console import Console
 
@@ -49,8 +48,9 @@ def train(
     run.train(chosen, out, resume=resume, data_dir=data)
 
 
-def _parse(changes: list[str]) -> dict[str, str]:
-    found = {}
+def _parse_changes(changes: list[str]) -> dict[str, str]:
+    """Return the values of --set by key."""
+    values = {}
     for change in changes:
         name, sign, value = change.partition("=")
         if not sign or not name.strip():
@@ -59,14 +59,12 @@ def _parse(changes: list[str]) -> dict[str, str]:
             yaml.safe_load(value)
         except yaml.YAMLError:
             raise OptionError(f"--set {change}: the value is not valid YAML.") from None
-        found[name.strip()] = value
-    return found
+        values[name.strip()] = value
+    return values
 
 
 def recipes(
-    options: Annotated[
-        bool, typer.Option("--options", help="Instead list everything a recipe may say, as a table in Markdown.")
-    ] = False,
+    options: Annotated[bool, Option("--options", help="List all keys of a recipe, as a Markdown table.")] = False,
 ) -> None:
     """List the recipes that come with the package."""
     from impatience.training import shipped_recipes
@@ -74,14 +72,7 @@ def recipes(
     if options:
         typer.echo(shipped_recipes.options())
         return
-    found = shipped_recipes.shipped()
-    width = max(map(len, found))
-    for name, file in found.items():
+    files = shipped_recipes.shipped()
+    width = max(map(len, files))
+    for name, file in files.items():
         typer.echo(f"{name:{width}}  {shipped_recipes.summary(file)}")
-
-
-def hush() -> None:
-    """Keep the libraries' own progress bars off the terminal."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()

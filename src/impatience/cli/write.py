@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from impatience.cli.options import Engine, Workers
-from impatience.cli.startup import collect_rarely
+from impatience.cli.options import Engine, Model, Workers
+from impatience.cli.startup import collect_garbage_rarely
 from impatience.engines import choose
 from impatience.errors import ImpatienceError, OptionError, SourceError
 
@@ -23,39 +24,28 @@ if TYPE_CHECKING:
 
 _LANDED = {
     "natural": "The model ended there by itself.",
-    "drawn": "The model ended there by itself, in an ending that was drawn.",
-    "forced": "The landing was forced: the model would not have ended there by itself.",
-    "missed": "It missed the target.",
+    "drawn": "The model ended there by itself, in an ending that was sampled.",
+    "forced": "The ending was forced: the model would not have ended there by itself.",
+    "missed": "The text missed the target.",
 }
 _UNITS = {"--words": "words", "--chars": "characters", "--sentences": "sentences", "--tokens": "tokens"}
 
-Words = Annotated[str | None, typer.Option(metavar="N", help="Length in words; several, as in 20,60, give several.")]
-Chars = Annotated[str | None, typer.Option(metavar="N", help="Length in characters.")]
-Sentences = Annotated[str | None, typer.Option(metavar="N", help="Length in sentences.")]
-Tokens = Annotated[str | None, typer.Option(metavar="N", help="Length in the model's tokens.")]
-Ratio = Annotated[str | None, typer.Option(metavar="R", help="Length as a share of the source's, e.g. 0.2.")]
-Natural = Annotated[bool, typer.Option("--natural", help="Let the model end where it will; the default.")]
-Exact = Annotated[bool, typer.Option("--exact", help="Force the text to end exactly at the length.")]
-AtMost = Annotated[bool, typer.Option("--at-most", help="Never go over the length.")]
-Task = Annotated[
-    str | None,
-    typer.Option(help="summarize, rewrite, title, question, or chat: the text is a message. As trained by default."),
-]
-Model = Annotated[str | None, typer.Option(help="A folder or hub name instead of the default model.")]
+Words = Annotated[str | None, Option(metavar="N", help="Length in words; 20,60 writes a text of each length.")]
+Chars = Annotated[str | None, Option(metavar="N", help="Length in characters.")]
+Sentences = Annotated[str | None, Option(metavar="N", help="Length in sentences.")]
+Tokens = Annotated[str | None, Option(metavar="N", help="Length in tokens of the model.")]
+Ratio = Annotated[str | None, Option(metavar="R", help="Length as a share of the source's length, e.g. 0.2.")]
+Natural = Annotated[bool, Option("--natural", help="Let the model end by itself; the default.")]
+Exact = Annotated[bool, Option("--exact", help="Force the text to end exactly at the length.")]
+AtMost = Annotated[bool, Option("--at-most", help="Never exceed the length.")]
+Task = Annotated[str | None, Option(help="summarize, rewrite, title, question or chat; by default as trained.")]
 Tries = Annotated[
-    int,
-    typer.Option(
-        metavar="N",
-        help="If a text does not land well, draw up to N-1 other endings, and keep the best.",
-    ),
+    int, Option(metavar="N", help="If a text misses the length, sample up to N-1 other endings; keep the best.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the text alone.")]
 
 
 def write(
-    files: Annotated[
-        list[str] | None, typer.Argument(help="Texts, Markdown, HTML or PDF; - or nothing reads standard input.")
-    ] = None,
+    files: Annotated[list[str] | None, Argument(help="Text, Markdown, HTML or PDF; - is standard input.")] = None,
     words: Words = None,
     chars: Chars = None,
     sentences: Sentences = None,
@@ -67,35 +57,35 @@ def write(
     task: Task = None,
     model: Model = None,
     tries: Tries = 9,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line, with text and report.")] = False,
-    quiet: Quiet = False,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object per text, on a line.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Print only the text.")] = False,
 ) -> None:
-    """Write texts to a length: summaries by default.
+    """Write texts to a length; by default summaries.
 
-    Exit codes: 0 all is written, 1 some files could not be used, 2 nothing could be written.
+    Exit codes: 0 all texts are written, 1 some files could not be used, 2 no text could be written.
     """
     lengths = _lengths(words, chars, sentences, tokens, ratio)
     landing = _landing(natural, exact, at_most)
-    collect_rarely()
+    collect_garbage_rarely()
     from impatience.decoding.retries import check_tries
 
     check_tries(tries)
-    asks, failed = _asks(files or ["-"], lengths, landing, task)
+    requests, failed = _requests(files or ["-"], lengths, landing, task)
     from impatience.writing.writer import load
 
-    with _still(quiet):
+    with _logging(quiet):
         writer = load(model, quiet=quiet)
-        for ask in asks:
-            writer.check(ask)
+        for request in requests:
+            writer.check(request)
         live = not (as_json or quiet) and sys.stdout.isatty()
-        for number, (ask, result) in enumerate(_results(writer, asks, tries, live=live)):
+        for number, (request, result) in enumerate(_results(writer, requests, tries, live=live)):
             if as_json:
-                typer.echo(json.dumps({"file": ask.id, **_report(result)}, ensure_ascii=False))
+                typer.echo(json.dumps({"file": request.id, **_report(result)}, ensure_ascii=False))
                 continue
             if number:
                 typer.echo("")
-            if len(asks) > 1 and not quiet:
-                typer.echo(f"== {ask.id}, {ask.target} {ask.unit} ==")
+            if len(requests) > 1 and not quiet:
+                typer.echo(f"== {request.id}, {request.target} {request.unit} ==")
             typer.echo(result.text)
             if not quiet:
                 typer.echo(_status(result), err=True)
@@ -104,9 +94,9 @@ def write(
 
 
 def batch(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="Rows as JSONL or CSV: text, id, words, …")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The JSONL file to write or go on with.")],
-    words: Annotated[str | None, typer.Option(metavar="N", help="Length in words of rows that name none.")] = None,
+    source: Annotated[Path, Argument(metavar="IN", help="JSONL or CSV file; columns: text, id, words, …")],
+    out: Annotated[Path, Argument(metavar="OUT", help="JSONL file to write, or to continue.")],
+    words: Annotated[str | None, Option(metavar="N", help="Length in words, for rows without a length.")] = None,
     chars: Chars = None,
     sentences: Sentences = None,
     tokens: Tokens = None,
@@ -119,28 +109,25 @@ def batch(
     tries: Tries = 1,
     budget: Annotated[
         int | None,
-        typer.Option(
-            help="Tokens that are written at once: rows × (source + output). As many as a GPU has room for "
-            "by default, 16,384 on a processor."
-        ),
+        Option(help="Most tokens of a batch: rows × (source + output); by default what fits on the GPU, or 16,384."),
     ] = None,
     engine: Engine = "local",
     workers: Workers = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Throw away what OUT holds, and begin anew.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    restart: Annotated[bool, Option("--restart", help="Delete OUT and start again.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
-    """Write a text for each row of a file; killed, the same command goes on.
+    """Write a text for each row of a file. After an interruption, the same command continues.
 
-    Exit codes: 0 every row has its text, 1 some are in OUT.rejects.jsonl, 2 the job could not be done, 130 Ctrl-C.
+    Exit codes: 0 every row has its text, 1 some rows are in OUT.rejects.jsonl, 2 the job failed, 130 Ctrl-C.
     """
     given = (words, chars, sentences, tokens, ratio)
     lengths = _lengths(*given) if any(value is not None for value in given) else [(None, None)]
     if len(lengths) > 1:
-        raise OptionError("batch writes one text for a row: give one length, or a row for each.")
+        raise OptionError("batch writes one text for each row: give one length, or a row for each length.")
     if budget is not None and budget < 1:
         raise OptionError(f"--budget {budget}: give at least 1.")
     landing = _landing(natural, exact, at_most)
-    where = choose(engine, workers)
+    runner = choose(engine, workers)
     if not source.is_file():
         raise SourceError(f"There is no file {str(source)!r}. Name a JSONL or CSV file.")
     from impatience.cli.progress_bar import ProgressBar
@@ -153,7 +140,7 @@ def batch(
 
     check_tries(tries)
     if task is not None and task not in TASKS:
-        raise OptionError(f"--task {task}: there are {', '.join(TASKS)}.")
+        raise OptionError(f"--task {task}: give one of {', '.join(TASKS)}.")
     ((unit, value),) = lengths
     defaults = jobs.RowDefaults(
         Unit(unit or "words"),
@@ -165,12 +152,12 @@ def batch(
     )
     malformed: list[ImpatienceError] = []
     rows = sum(1 for _ in read_rows(source, malformed.append)) + len(malformed)
-    with _still(quiet):
+    with _logging(quiet):
         writer = load(model, quiet=quiet)
         bar = ProgressBar(rows, quiet=quiet)
         try:
             with bar:
-                tally = jobs.write(
+                counts = jobs.write(
                     writer,
                     source,
                     out,
@@ -178,44 +165,39 @@ def batch(
                     model=model or DEFAULT_MODEL,
                     restart=restart,
                     budget=budget,
-                    engine=where,
+                    engine=runner,
                     tell=bar.advance,
                 )
         except KeyboardInterrupt:
-            again = "Without --restart, the" if restart else "The"
-            typer.echo(f"Stopped: {bar.done:,} of {rows:,} rows are done. {again} same command goes on.", err=True)
+            command = "The same command without --restart" if restart else "The same command"
+            typer.echo(f"Stopped: {bar.done:,} of {rows:,} rows are done. {command} continues.", err=True)
             raise typer.Exit(130) from None
     if not quiet:
-        before = f", {tally.found:,} of them before" if tally.found else ""
-        typer.echo(f"{out}: {_counted(tally.written, 'texts')}{before}.", err=True)
-    if tally.rejected:
+        earlier = f", {counts.found:,} of them by an earlier run" if counts.found else ""
+        typer.echo(f"{out}: {_count(counts.written, 'texts')}{earlier}.", err=True)
+    if counts.rejected:
         rejects = f"{out.name.removesuffix('.jsonl')}.rejects.jsonl"
-        typer.echo(f"{_counted(tally.rejected, 'rows')} could not be used; {rejects} says why.", err=True)
+        typer.echo(f"{_count(counts.rejected, 'rows')} could not be used; {rejects} says why.", err=True)
         raise typer.Exit(1)
 
 
-def _lengths(*given: str | None) -> list[tuple[str | None, float]]:
-    """Read the lengths asked for: units with numbers, or None with a ratio."""
+def _lengths(*values: str | None) -> list[tuple[str | None, float]]:
+    """Return the lengths asked for: pairs of a unit and a number, or of None and a ratio."""
     names = [*_UNITS, "--ratio"]
-    asked = {name: value for name, value in zip(names, given, strict=True) if value is not None}
-    if len(asked) != 1:
-        raise OptionError(f"Give the length once, with one of {', '.join(names)}; got {', '.join(asked) or 'none'}.")
-    ((name, text),) = asked.items()
-    found: list[tuple[str | None, float]] = []
-    for part in text.split(","):
-        if name == "--ratio":
-            found.append((None, _ratio(part)))
-        elif (length := _whole(part)) >= 1:
-            found.append((_UNITS[name], length))
-        else:
-            raise OptionError(
-                f"{name} {text}: a length is a whole number of at least 1; several are set apart by commas."
-            )
-    return found
+    given = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+    if len(given) != 1:
+        raise OptionError(f"Give the length once, with one of {', '.join(names)}; got {', '.join(given) or 'none'}.")
+    ((name, text),) = given.items()
+    if name == "--ratio":
+        return [(None, _ratio(part)) for part in text.split(",")]
+    numbers = [_whole_number(part) for part in text.split(",")]
+    if min(numbers) < 1:
+        raise OptionError(f"{name} {text}: give a whole number of at least 1, or several separated by commas.")
+    return [(_UNITS[name], number) for number in numbers]
 
 
-def _whole(text: str) -> int:
-    """Return a whole number, or 0 if the text is none, or has thousands of digits."""
+def _whole_number(text: str) -> int:
+    """Return a whole number; 0 if the text is not one, or has thousands of digits."""
     try:
         return int(text)
     except ValueError:
@@ -239,10 +221,14 @@ def _landing(natural: bool, exact: bool, at_most: bool) -> str:
     return chosen[0] if chosen else "natural"
 
 
-def _asks(
+def _requests(
     files: Sequence[str], lengths: Sequence[tuple[str | None, float]], landing: str, task: str | None
 ) -> tuple[list[Request], bool]:
-    """Read the files; one that cannot be used is named and left out, unless it is the only one."""
+    """Read the files, and return a request for each file and length, and whether a file could not be used.
+
+    Raises:
+        ImpatienceError: If no file could be used.
+    """
     from impatience.writing.documents import read
 
     texts: dict[str, str] = {}
@@ -262,52 +248,55 @@ def _asks(
     from impatience.lengths import Landing, Unit
     from impatience.writing.writing_systems import ratio_target
 
-    asks = []
+    requests = []
     for file, text in texts.items():
         for unit, value in lengths:
-            target, counted = ratio_target(text, value) if unit is None else (int(value), Unit(unit))
-            asks.append(Request(file, text, target, counted, Landing(landing), task))
-    return asks, bool(failures)
+            target, target_unit = ratio_target(text, value) if unit is None else (int(value), Unit(unit))
+            requests.append(Request(file, text, target, target_unit, Landing(landing), task))
+    return requests, bool(failures)
 
 
-def _results(writer: Any, asks: Sequence[Request], tries: int, *, live: bool) -> Iterator[tuple[Request, Result]]:
-    """Write one after the other on a terminal, where someone watches; else all at once."""
+def _results(writer: Any, requests: Sequence[Request], tries: int, *, live: bool) -> Iterator[tuple[Request, Result]]:
+    """Write all texts at the same time; on a terminal, one after the other and visibly."""
     if not live:
-        yield from zip(asks, writer.write_many(asks, tries=tries), strict=True)
+        yield from zip(requests, writer.write_many(requests, tries=tries), strict=True)
         return
     from rich.console import Console
 
     from impatience.cli.live_text import watch
 
-    for ask in asks:
-        yield ask, watch(writer.stream(ask, tries=tries), Console())
+    for request in requests:
+        yield request, watch(writer.stream(request, tries=tries), Console())
 
 
 def _report(result: Result) -> dict[str, Any]:
+    """Return the fields of a result that --json prints."""
     return {name: value for name, value in vars(result).items() if name not in ("id", "taken_back", "ids")}
 
 
 def _status(result: Result) -> str:
+    """Return the lines that are printed below a text."""
     note = f"\n{result.note}" if result.note else ""
     advice = " Use --exact or --at-most to hold it to the length." if result.length > result.target else ""
-    written = f"{_counted(result.length, result.unit)} of {result.target:,} asked for."
+    written = f"{_count(result.length, result.unit)} of {result.target:,} asked for."
     landed = "drawn" if result.drawn and result.landed == "natural" else result.landed
     return f"\n{written} {_LANDED[landed]}{advice}{note}"
 
 
-def _counted(number: int, things: str) -> str:
-    return f"{number:,} {things if number != 1 else things.removesuffix('s')}"
+def _count(number: int, noun: str) -> str:
+    """Return a number with a plural noun, which loses its s after 1."""
+    return f"{number:,} {noun if number != 1 else noun.removesuffix('s')}"
 
 
 @contextmanager
-def _still(quiet: bool) -> Iterator[None]:
-    """Say what is being done with a long source, and what a model was not made for; nothing of it if quiet."""
+def _logging(quiet: bool) -> Iterator[None]:
+    """Print what the package logs to standard error; only errors if quiet."""
     log = logging.getLogger("impatience")
-    before, handler = log.level, logging.StreamHandler()
+    level, handler = log.level, logging.StreamHandler()
     log.setLevel(logging.ERROR if quiet else logging.INFO)
     log.addHandler(handler)
     try:
         yield
     finally:
         log.removeHandler(handler)
-        log.setLevel(before)
+        log.setLevel(level)
