@@ -1,9 +1,10 @@
-"""Would eight bits help on a processor? A step of ``generate`` in float32 beside two ways of int8, side by side.
+"""Time a step of ``generate`` on a processor in float32 against two kinds of int8.
 
     python study/int8.py [--repeats 5]
 
-``torch``: torch.ao's dynamic quantisation, fast, which PyTorch has marked for removal. ``torchao``: its successor's
-weight-only int8, if that package is there; without a compiler it is slower than float32. So the library uses neither.
+``torch``: torch.ao's dynamic quantisation, which is fast, but PyTorch has marked it for removal. ``torchao``: the
+weight-only int8 of its successor, if that package is installed; without a compiler it is slower than float32. So the
+library uses neither.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ from typing import Any
 
 import torch
 
-from impatience.bench.base import build
+from impatience.bench.base import build, generate_options
 
 TOKENS = 24
 
 
 def main() -> None:
-    """Print milliseconds a step, and how many times as fast each way is."""
+    """Print milliseconds per step, and the speed of each kind over float32."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
     plain = build("smollm2", 0, torch.device("cpu")).eval()
-    ways = {"torch": dynamic(plain)}
+    quantised = {"torch": dynamic(plain)}
     if importlib.util.find_spec("torchao"):
-        ways["torchao"] = weight_only(plain)
+        quantised["torchao"] = weight_only(plain)
     for rows in (1, 8):
-        for name, model in ways.items():
+        for name, model in quantised.items():
             step(plain, rows), step(model, rows)
             pairs = [(step(plain, rows), step(model, rows)) for _ in range(repeats)]
             ratios = sorted(float32 / int8 for float32, int8 in pairs)
@@ -45,14 +46,14 @@ def main() -> None:
 
 
 def dynamic(model: Any) -> Any:
-    """Return a copy whose linear layers hold int8 weights and round what they read."""
+    """Return a copy with int8 weights in its linear layers, which also round their inputs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {torch.nn.Linear}, dtype=torch.qint8)
 
 
 def weight_only(model: Any) -> Any:
-    """Return a copy whose linear layers hold int8 weights."""
+    """Return a copy with int8 weights in its linear layers."""
     from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
     copied = copy.deepcopy(model)
@@ -62,10 +63,9 @@ def weight_only(model: Any) -> Any:
 
 def step(model: Any, rows: int) -> float:
     """Return the milliseconds of one step."""
-    ids = torch.arange(3, 67).expand(rows, -1)
+    ids = [list(range(3, 67))] * rows
     begin = time.perf_counter()
-    limit = {"max_new_tokens": TOKENS, "eos_token_id": model.config.vocab_size, "do_sample": False}
-    model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **limit)
+    model.generate(**generate_options(model, ids, TOKENS))
     return (time.perf_counter() - begin) / TOKENS * 1e3
 
 

@@ -1,9 +1,9 @@
-"""Put what the reports of ``impatience bench`` say into the tables of docs/performance.md and docs/scale.md.
+"""Renew the tables of docs/performance.md and docs/scale.md from the reports of ``impatience bench``.
 
     python study/performance.py
 
 A table stands between a comment that names its report, ``<!-- results/bench-start-cpu.json -->``, and ``<!-- end -->``.
-It is what the bench printed, line for line, with where and at which commit it was measured.
+It is the table that the bench prints, followed by the environment and the commit of the measurement.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
-
-from rich.table import Table
-from rich.text import Text
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "docs" / name for name in ("performance.md", "scale.md")]
@@ -29,51 +26,46 @@ BENCHES = {
     "start": ("bench.startup", "StartReport"),
     "training": ("bench.training", "TrainingReport"),
 }
-"""By the second word of a report's name, the module that makes and shows such reports, and their class."""
-PLACE = re.compile(r"(<!-- (results/bench-([a-z]+)\S*\.json) -->\n)(?:.*\n)*?(<!-- end -->)")
+"""Module and class of a report, by the second word of its file name."""
+TABLE = re.compile(r"(<!-- (results/bench-([a-z]+)\S*\.json) -->\n)(?:.*\n)*?(<!-- end -->)")
 
 
 def renewed(page: Path) -> str:
-    """Return a page with all tables made anew."""
-    return PLACE.sub(lambda place: f"{place[1]}\n{table(place[2], place[3])}\n{place[4]}", page.read_text("utf-8"))
+    """Return the text of a page with new tables."""
+    return TABLE.sub(lambda match: f"{match[1]}\n{table(match[2], match[3])}\n{match[4]}", page.read_text("utf-8"))
 
 
 def table(file: str, bench: str) -> str:
     """Return the table of one report."""
     values = json.loads((ROOT / file).read_text("utf-8"))
-    module, kind = BENCHES[bench]
-    maker: Any = import_module(f"impatience.{module}")
+    module, name = BENCHES[bench]
     about = values["environment"]
-    made = [f"seed {about['seed']}"] if "seed" in about else []
-    made.append(f"commit {about['commit'][:7]}" if about["commit"] else "commit not recorded")
-    shown = markdown(maker.render(report(getattr(maker, kind), values)))
-    return f"{shown}; {', '.join(made)}: [{Path(file).name}](../{file})\n"
+    source = [f"seed {about['seed']}"] if "seed" in about else []
+    source.append(f"commit {about['commit'][:7]}" if about["commit"] else "commit not recorded")
+    report = from_dict(getattr(import_module(f"impatience.{module}"), name), values)
+    return f"{markdown(report)}; {', '.join(source)}: [{Path(file).name}](../{file})\n"
 
 
-def report(kind: Any, values: dict[str, Any]) -> Any:
-    """Return the report that a file holds."""
+def from_dict(kind: Any, values: dict[str, Any]) -> Any:
+    """Return the dataclass that was written as plain values."""
     hints = get_type_hints(kind)
-    return kind(**{field.name: _value(hints[field.name], values[field.name]) for field in fields(kind)})
+    return kind(**{field.name: _from_plain(hints[field.name], values[field.name]) for field in fields(kind)})
 
 
-def _value(kind: Any, value: Any) -> Any:
+def _from_plain(kind: Any, value: Any) -> Any:
     if is_dataclass(kind):
-        return report(kind, value)
+        return from_dict(kind, value)
     if isinstance(value, list):
-        return tuple(_value(get_args(kind)[0], one) for one in value)
+        return tuple(_from_plain(get_args(kind)[0], item) for item in value)
     return value
 
 
-def markdown(shown: Table) -> str:
-    """Return a table of the terminal as one of Markdown, its title above and its caption below it."""
-    columns = [[_plain(column.header), *map(_plain, column.cells)] for column in shown.columns]
-    lines = ["| " + " | ".join(row) + " |" for row in zip(*columns, strict=True)]
-    rule = "|" + "|".join("---:" if column.justify == "right" else "---" for column in shown.columns) + "|"
-    return "\n".join([f"**{_plain(shown.title)}**", "", lines[0], rule, *lines[1:], "", _plain(shown.caption)])
-
-
-def _plain(cell: Any) -> str:
-    return Text.from_markup(str(cell)).plain
+def markdown(report: Any) -> str:
+    """Return the table of a report as Markdown, its title above and its caption below it."""
+    shown = report.table()
+    lines = ["| " + " | ".join(row) + " |" for row in (shown.columns, *shown.rows)]
+    rule = "|" + "|".join("---" if n < shown.words else "---:" for n in range(len(shown.columns))) + "|"
+    return "\n".join([f"**{shown.title}**", "", lines[0], rule, *lines[1:], "", report.caption()])
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Say where the time that control adds to ``generate`` goes, and how far that can be told apart on this machine.
+"""Profile length control in ``generate``: the noise of the machine, the time of each part, and the added operations.
 
     python study/profile_control.py [--shape flan-t5-small] [--tokens 64] [--repeats 12] [--device cuda]
 
-First the model is timed against itself, as ``impatience bench overhead`` times it against the controlled one: what that
-says is what the machine adds. Then the parts of control are timed where they run: before the model reads, with what
-counting takes of it; and in the first layer's hook, which tells the layers. In the end the operations of a step are
-counted without and with control, those within others too, and the calls of Python, which a GPU waits for.
+First the plain model is timed against itself, as ``impatience bench overhead`` times it against the controlled one: the
+difference is the noise of the machine. Then the parts of control are timed: steering before the forward pass, of which
+counting is a part, and the first layer's hook, which hands the signal to the layers. At the end the operations of a
+step, nested ones included, and the calls of Python, which a GPU waits for, are counted with and without control.
 """
 
 from __future__ import annotations
@@ -24,54 +24,52 @@ from unittest.mock import patch
 from torch.profiler import ProfilerActivity, profile
 
 from impatience.bench import overhead
-from impatience.bench.base import BenchSetup, timed
+from impatience.bench.base import BenchSetup, generate_options, timed
 from impatience.control.ahead import SIGNALS
 from impatience.control.following import Following
 from impatience.control.hearing import Hearing
 
 
 def main() -> None:
-    """Print all three."""
+    """Print noise, times and counts."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--shape", default="flan-t5-small", help="flan-t5-small (if none is given), smollm2 or tiny")
-    parser.add_argument("--tokens", type=int, default=64, help="of each text; 64")
-    parser.add_argument("--repeats", type=int, default=12, help="pairs of the plain model against itself; 12")
+    parser.add_argument("--shape", default="flan-t5-small", help="flan-t5-small (the default), smollm2 or tiny")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens of each text; 64")
+    parser.add_argument("--repeats", type=int, default=12, help="pairs of runs for the noise; 12")
     parser.add_argument("--device", default=None, help="cpu or cuda; the GPU if there is one")
-    wanted = parser.parse_args()
-    trial = BenchSetup(wanted.shape, "glide", 16, wanted.repeats, device=wanted.device)
-    itself = overhead.overhead(replace(trial, method="none"), [wanted.tokens]).targets[0]
+    options = parser.parse_args()
+    setup = BenchSetup(options.shape, "glide", 16, options.repeats, device=options.device)
+    itself = overhead.overhead(replace(setup, method="none"), [options.tokens]).targets[0]
     least, most = itself.ratio.low_quartile, itself.ratio.high_quartile
     print(f"noise: the plain model took {itself.ratio.median:.3f} [{least:.3f}, {most:.3f}] times as long as itself,")
-    print(f"undisturbed {itself.undisturbed:.3f} times; smaller differences mean nothing")
-    plain, model = trial.models()
-    given = overhead.inputs(trial, plain.config.vocab_size, wanted.tokens)
+    print(f"undisturbed {itself.undisturbed:.3f} times; smaller differences are noise")
+    plain, model = setup.models()
+    arguments = generate_options(plain, setup.prompts(1), options.tokens)
     sides: dict[str, Callable[[], Any]] = {
-        "without": partial(plain.generate, **given),
-        "with": partial(model.generate, **given, target_tokens=wanted.tokens),
+        "without": partial(plain.generate, **arguments),
+        "with": partial(model.generate, **arguments, target_tokens=options.tokens),
     }
     for side in sides.values():
         side()
-    step = 1e6 * timed(sides["without"], trial.where) / wanted.tokens
-    spent = {name: 1e6 * part / wanted.tokens for name, part in parts(sides["with"], trial).items()}
+    step = 1e6 * timed(sides["without"], setup.torch_device) / options.tokens
+    spent = {name: 1e6 * part / options.tokens for name, part in parts(sides["with"], setup).items()}
     print(f"a step without control: {step:.0f} µs")
     control = spent["steer"] + spent["_at_first"]
     print(f"control: {control:.0f} µs ({control / step:.1%}), of it counting {spent['_count']:.0f},")
-    print(
-        f"telling the layers {spent['_at_first']:.0f}; the rest: Python, and up to {SIGNALS} signals and maps at once"
-    )
-    calls = {name: operations(side, trial) for name, side in sides.items()}
+    print(f"signalling the layers {spent['_at_first']:.0f}; the rest: Python, and {SIGNALS} signals and maps at once")
+    calls = {name: operations(side, setup) for name, side in sides.items()}
     for name, count in calls["without"].items():
-        per_step, more = count / wanted.tokens, (calls["with"][name] - count) / wanted.tokens
+        per_step, more = count / options.tokens, (calls["with"][name] - count) / options.tokens
         print(f"{name} a step: {per_step:.1f} without control, {more:.1f} more with it")
 
 
-def parts(write: Callable[[], Any], trial: BenchSetup) -> dict[str, float]:
-    """Return the seconds that the parts of control took while a text was written; ``_count`` is a part of ``steer``."""
+def parts(write: Callable[[], Any], setup: BenchSetup) -> dict[str, float]:
+    """Return the seconds of each part of control while a text is written; ``_count`` is a part of ``steer``."""
     spent = dict.fromkeys(("steer", "_count", "_at_first"), 0.0)
     with ExitStack() as patched:
         for name, owner in zip(spent, (Following, Following, Hearing), strict=True):
             patched.enter_context(patch.object(owner, name, _timed(spent, name, getattr(owner, name))))
-        timed(write, trial.where)
+        timed(write, setup.torch_device)
     return spent
 
 
@@ -85,13 +83,13 @@ def _timed(spent: dict[str, float], name: str, call: Callable[..., Any]) -> Call
     return run
 
 
-def operations(write: Callable[[], Any], trial: BenchSetup) -> Counter[str]:
-    """Return how many calls Python made for a text, operations torch, and kernels were started on a GPU."""
-    gpu = [ProfilerActivity.CUDA] * (trial.where.type == "cuda")
-    with profile(activities=[ProfilerActivity.CPU, *gpu]) as found:
+def operations(write: Callable[[], Any], setup: BenchSetup) -> Counter[str]:
+    """Return the numbers of Python calls, torch operations and GPU kernels for one text."""
+    gpu = [ProfilerActivity.CUDA] * (setup.torch_device.type == "cuda")
+    with profile(activities=[ProfilerActivity.CPU, *gpu]) as profiler:
         write()
     counts = Counter(calls=_calls(write), operations=0, kernels=0)
-    for event in found.key_averages():
+    for event in profiler.key_averages():
         counts["operations"] += event.count * event.key.startswith("aten::")
         counts["kernels"] += event.count * ("LaunchKernel" in event.key)
     return counts

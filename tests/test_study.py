@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from impatience.bench import overhead
-from impatience.bench.base import BenchSetup
+from impatience.bench.base import BenchSetup, generate_options
 from impatience.config import build
 from impatience.control.following import Following
 from impatience.control.hearing import Hearing
@@ -46,7 +45,7 @@ def test_the_tables_of_benches_are_what_the_reports_say() -> None:
     for page in performance.PAGES:
         text = page.read_text(encoding="utf-8")
         assert performance.renewed(page) == text
-        used += [found[1] for found in performance.PLACE.findall(text)]
+        used += [found[1] for found in performance.TABLE.findall(text)]
     assert sorted(used) == sorted(f"results/{file.name}" for file in (STUDY.parent / "results").glob("bench-*.json"))
 
 
@@ -72,17 +71,17 @@ def test_a_profile_lists_what_runs_in_a_step() -> None:
 
 
 def test_a_profile_of_control_tells_its_parts_and_leaves_all_as_it_was() -> None:
-    profiles, trial = module("profile_control"), BenchSetup("tiny", device="cpu")
-    plain, model = trial.models()
+    profiles, setup = module("profile_control"), BenchSetup("tiny", device="cpu")
+    plain, model = setup.models()
 
     def added(tokens: int) -> Counter[str]:
-        given = overhead.inputs(trial, plain.config.vocab_size, tokens)
-        write = partial(model.generate, **given, target_tokens=tokens)
-        return profiles.operations(write, trial) - profiles.operations(partial(plain.generate, **given), trial)
+        options = generate_options(plain, setup.prompts(1), tokens)
+        write = partial(model.generate, **options, target_tokens=tokens)
+        return profiles.operations(write, setup) - profiles.operations(partial(plain.generate, **options), setup)
 
-    write = partial(model.generate, **overhead.inputs(trial, plain.config.vocab_size, 8), target_tokens=8)
+    write = partial(model.generate, **generate_options(plain, setup.prompts(1), 8), target_tokens=8)
     whole = Following.steer, Following._count, Hearing._at_first
-    spent = profiles.parts(write, trial)
+    spent = profiles.parts(write, setup)
     assert spent["steer"] > spent["_count"] > 0
     assert spent["_at_first"] > 0
     assert (Following.steer, Following._count, Hearing._at_first) == whole

@@ -101,7 +101,7 @@ class OverheadReport(Report):
             f"{self.method} on {self.shape} ({weights}), batch {self.batch}: time per token, and × plain",
             ("tokens", "plain ms", "ours ms", "added µs", "undisturbed ×", "time ×", "CPU ×"),
             rows,
-            f"median of {self.repeats} pairs, quartiles in brackets; undisturbed: each token at its fastest",
+            f"median of {self.repeats} pairs, quartiles in brackets; undisturbed: the fastest run of each token",
         )
 
 

@@ -1,4 +1,4 @@
-"""The bench of a server: the same requests to both sides. What it measures is not asserted."""
+"""The bench of a server: the same requests to both sides. Times are not asserted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_both_servers_write_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert report["environment"]["torch"]
 
 
-def test_lengths_are_checked(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_targets_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr("sys.argv", ["impatience", "bench", "serve", "--targets", "4,x"])
     with pytest.raises(SystemExit) as ended:
         commands.main()

@@ -1,4 +1,4 @@
-"""The bench of more workers: the same job on both sides. What it measures is not asserted."""
+"""The bench of more workers: the same job on both sides. Times are not asserted."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
 
 
 @dataclass(frozen=True)
-class Here(Engine):
-    """Ray, but in this process."""
+class LocalRay(Engine):
+    """Runs as Ray does, but in this process."""
 
     workers: int
 
@@ -36,7 +36,7 @@ class Here(Engine):
 
 
 def test_both_sides_write_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(scaling, "Ray", Here)
+    monkeypatch.setattr(scaling, "Ray", LocalRay)
     monkeypatch.setattr(scaling, "cluster", nullcontext)
     out = tmp_path / "report.json"
     options = ("--model", "toy-llama", "--rows", 9, "--targets", "4,6", "--workers", 3, "--budget", 200)
@@ -51,6 +51,6 @@ def test_both_sides_write_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert report["environment"]["torch"]
 
 
-def test_lengths_are_checked(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_targets_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     assert command(monkeypatch, "--targets", "4,x") == 2
     assert "--targets 4,x: give whole numbers" in capsys.readouterr().err
