@@ -1,9 +1,9 @@
-# Everything runs in .venv, which is made on first use and renewed when pyproject.toml or constraints.txt change.
+# All targets run in .venv, which is made on first use and renewed when pyproject.toml or constraints.txt change.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# One stamp for what the demo needs, one for the tools of a developer on top of it.
+# .base marks what the demo needs, .dev the developer tools on top of it.
 BASE := $(VENV)/.base
 DEV := $(VENV)/.dev
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install -q -c constraints.txt
@@ -11,41 +11,44 @@ TORCH = $(shell sed -n '/^torch==/p' constraints.txt)
 DEMO ?= $(BIN)/impatience write examples/bees.txt --words 20
 
 .DEFAULT_GOAL := help
-.PHONY: help demo venv lint browser model test clean
+.PHONY: help demo venv lint browser model test test-fast clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' Makefile
 
 demo: $(BASE) ## Summarise examples/bees.txt in 20 words
 	$(DEMO)
 
 venv: $(DEV) ## Make the virtual environment .venv with all developer tools
 
-lint: $(DEV) ## Check style, types and the direction of imports
+lint: $(DEV) ## Check style, types and import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Pages are tested in a real browser, Debian's Chromium.
+# Tests open pages in a real browser, Debian's Chromium.
 CHROMIUM = $(or $(IMPATIENCE_CHROMIUM),$(shell command -v chromium || command -v chromium-browser))
 browser:
 	@test -n "$(CHROMIUM)" || { test "$$(id -u)" = 0 && apt-get update -qq && \
 	  apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || { \
 	  echo "Tests need Chromium: apt-get install chromium, or set IMPATIENCE_CHROMIUM to an executable." >&2; exit 1; }
 
-# The default model is an adapter; tests are offline, so its base is fetched before them.
+# The default model is an adapter. Tests run offline, so its base is downloaded before them.
 model: $(DEV)
 	$(BIN)/python -c 'from impatience.sources import resolve; resolve("smollm2-135m-instruct")'
 
-test: lint browser model ## Run every check and every test
+test: lint browser model ## Run all checks and all tests
 	$(BIN)/pytest -n 2 --dist loadgroup
+
+test-fast: lint ## Run all checks, and the tests that are fast: no browser, no Ray
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not browser and not ray and not slow"
 
 clean: ## Remove .venv, caches and build outputs
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The pinned torch goes in first and alone: left to the resolver, another build of several GB may come in.
+# The pinned torch is installed first and alone: otherwise the resolver may choose a build of several GB.
 $(BASE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "impatience needs Python 3.11 or newer, and '$(PYTHON)' is not: try make PYTHON=python3.12 (or another)." >&2; \

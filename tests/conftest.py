@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+# Output must not depend on the terminal or the locale of the machine.
+os.environ.update(FORCE_COLOR="", GITHUB_ACTIONS="", NO_COLOR="", PY_COLORS="", TERMINAL_WIDTH="", TTY_COMPATIBLE="")
+os.environ.update(COLUMNS="80", LINES="24", LC_ALL="C.UTF-8", TERM="xterm")
 # Some processors advertise AMX but fault on it; bfloat16 products stay below it.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ["HF_HUB_OFFLINE"] = "1"

@@ -178,7 +178,7 @@ def test_the_writing_guide_shows_what_is_printed(
     for line in (
         "== examples/bees.txt, 13 words ==",
         "texts.jsonl: 3 texts.",
-        "texts.jsonl: 3 texts, 3 of them before.",
+        "texts.jsonl: 3 texts, 3 of them by an earlier run.",
     ):
         assert line in said
         assert line in shown

@@ -231,14 +231,14 @@ def test_the_command(tmp_path: Path, toy_folder: Path, monkeypatch: pytest.Monke
     assert "out.jsonl: 2 texts." in capsys.readouterr().err
     assert [row["length"] for row in lines(out)] == [3, 3]
     assert command(monkeypatch, source, out, "--model", toy_folder, "--words", 3, "--exact") == 0
-    assert "2 texts, 2 of them before" in capsys.readouterr().err
+    assert "2 texts, 2 of them by an earlier run" in capsys.readouterr().err
     assert command(monkeypatch, source, tmp_path / "other.jsonl", "--model", toy_folder, "-q") == 1
     assert capsys.readouterr().err == "2 rows could not be used; other.rejects.jsonl says why.\n"
     for wrong, message in (
         ([tmp_path / "nowhere.jsonl", out], "There is no file"),
-        ([source, out, "--words", "3,4"], "one text for a row"),
+        ([source, out, "--words", "3,4"], "one text for each row"),
         ([source, out, "--budget", "0"], "at least 1"),
-        ([source, out, "--task", "sing"], "there are summarize"),
+        ([source, out, "--task", "sing"], "give one of summarize"),
         ([source, out, "--words", "3", "--tries", "0"], "tries=0: give a whole number from 1 to 16"),
         ([source, out, "--words", "4", "--exact", "--model", toy_folder], "target was 3 and is 4"),
     ):
@@ -263,9 +263,9 @@ def test_ctrl_c_says_how_far_it_is_and_how_to_go_on(
     here = batch_job._here
     monkeypatch.setattr(batch_job, "_here", stop)
     assert command(monkeypatch, *options, *(["--restart"] if restart else [])) == 130
-    again = "Without --restart, the" if restart else "The"
-    assert f"Stopped: 2 of 4 rows are done. {again} same command goes on.\n" in capsys.readouterr().err
+    again = "The same command without --restart" if restart else "The same command"
+    assert f"Stopped: 2 of 4 rows are done. {again} continues.\n" in capsys.readouterr().err
     assert command(monkeypatch, *options) == 1
     said = capsys.readouterr().err
-    assert "out.jsonl: 3 texts, 1 of them before." in said
+    assert "out.jsonl: 3 texts, 1 of them by an earlier run." in said
     assert "1 row could not be used" in said

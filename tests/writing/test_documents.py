@@ -186,7 +186,7 @@ def test_several_files_and_lengths(command: Any) -> None:
     assert code == 0
     heads = [line for line in out.splitlines() if line.startswith("== ")]
     assert heads == [f"== {file}, {count} words ==" for file in ("a.txt", "b.txt") for count in (3, 5)]
-    assert err.count("asked for. The landing was forced") == 4
+    assert err.count("asked for. The ending was forced") == 4
     code, out, err = command("a.txt", "b.txt", "--words", "3,5", "--exact", "--json")
     rows = [json.loads(line) for line in out.splitlines()]
     assert [(row["file"], row["length"], row["unit"], row["parts"]) for row in rows] == [
@@ -211,8 +211,8 @@ def test_a_file_that_cannot_be_used_does_not_stop_the_rest(command: Any) -> None
     [
         (["--ratio", "0"], "--ratio 0: give a share"),
         (["--ratio", "nan"], "--ratio nan"),
-        (["--words", "4,x"], "--words 4,x: a length is a whole number"),
-        (["--words", "1" * 5000], "a length is a whole number"),
+        (["--words", "4,x"], "--words 4,x: give a whole number"),
+        (["--words", "1" * 5000], "give a whole number of at least 1"),
         (["--words", "1" * 30], "give a whole number from 1 to 10,000,000"),
         (["--words", "3", "--natural", "--exact"], "--natural and --exact: choose one"),
         (["--words", "3", "--task", "sing"], "There is no task 'sing'"),

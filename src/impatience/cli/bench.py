@@ -95,7 +95,9 @@ def batching(
 @app.command()
 def training(
     shape: Annotated[str, Option(help="Shape of the model: 'tiny' or 'smollm2' (a 135M Llama).")] = "smollm2",
-    data: Annotated[list[str] | None, Option(help="Data set; can be repeated; by default rows are made up.")] = None,
+    data: Annotated[
+        list[str] | None, Option(help="Data set, e.g. elife:impact; can be repeated; by default rows are made up.")
+    ] = None,
     data_dir: DataFolder = None,
     limit: Annotated[int, Option(help="Most rows of each data set.")] = 1500,
     batch: Annotated[int, Option(help="Rows per step.")] = 16,

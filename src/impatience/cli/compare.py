@@ -20,9 +20,12 @@ _Bucket = Annotated[int | None, Option(min=1, help="Width of the target buckets;
 
 def compare(
     reports: _Reports,
-    out: Annotated[Path | None, Option(help="Folder for comparison.md, .html, .tex and .json.")] = None,
+    out: Annotated[Path | None, Option(help="Also write comparison.md, .html, .tex and .json to this folder.")] = None,
     baseline: Annotated[str | None, Option(help="Report that others are tested against; by default the first.")] = None,
-    columns: Annotated[list[str] | None, Option("--column", help="Score to test, e.g. bleu; can be repeated.")] = None,
+    columns: Annotated[
+        list[str] | None,
+        Option("--column", help="Score to test, e.g. rougeL; can be repeated; by default the main scores."),
+    ] = None,
     bucket: _Bucket = None,
     names: _Names = None,
     common: _Common = False,

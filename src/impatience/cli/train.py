@@ -20,7 +20,8 @@ def train(
     resume: Annotated[bool, Option("--resume", help="Continue the run in that folder.")] = False,
     data: DataFolder = None,
     changes: Annotated[
-        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change one value of the recipe; can be repeated.")
+        list[str] | None,
+        Option("--set", metavar="KEY=VALUE", help="Change one value, e.g. model.method=rpe; can be repeated."),
     ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Load model and data, show the plan, and stop.")] = False,
 ) -> None:

@@ -38,14 +38,19 @@ Ratio = Annotated[str | None, Option(metavar="R", help="Length as a share of the
 Natural = Annotated[bool, Option("--natural", help="Let the model end by itself; the default.")]
 Exact = Annotated[bool, Option("--exact", help="Force the text to end exactly at the length.")]
 AtMost = Annotated[bool, Option("--at-most", help="Never exceed the length.")]
-Task = Annotated[str | None, Option(help="summarize, rewrite, title, question or chat; by default as trained.")]
+Task = Annotated[
+    str | None,
+    Option(help="summarize, rewrite, title, question, or chat (the text is a message); by default as trained."),
+]
 Tries = Annotated[
-    int, Option(metavar="N", help="If a text misses the length, sample up to N-1 other endings; keep the best.")
+    int, Option(metavar="N", help="If a text does not end well, sample up to N-1 other endings; keep the best.")
 ]
 
 
 def write(
-    files: Annotated[list[str] | None, Argument(help="Text, Markdown, HTML or PDF; - is standard input.")] = None,
+    files: Annotated[
+        list[str] | None, Argument(help="Text, Markdown, HTML or PDF files; - or none reads standard input.")
+    ] = None,
     words: Words = None,
     chars: Chars = None,
     sentences: Sentences = None,
@@ -57,7 +62,7 @@ def write(
     task: Task = None,
     model: Model = None,
     tries: Tries = 9,
-    as_json: Annotated[bool, Option("--json", help="Print one JSON object per text, on a line.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print a line of JSON for each text, with its report.")] = False,
     quiet: Annotated[bool, Option("--quiet", "-q", help="Print only the text.")] = False,
 ) -> None:
     """Write texts to a length; by default summaries.

@@ -1,4 +1,4 @@
-"""The bar on a terminal while many texts are written."""
+"""The progress bar counts always, and is shown only on a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from impatience.cli.progress_bar import ProgressBar
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_a_bar_counts_and_is_seen_on_a_terminal_alone(
+def test_a_bar_counts_always_and_is_shown_only_on_a_terminal(
     quiet: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")

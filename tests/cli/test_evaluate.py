@@ -1,4 +1,4 @@
-"""The commands that evaluate, and list what can be chosen."""
+"""The command ``evaluate``, and the lists of metrics, protocols and strategies."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def test_several_strategies_are_evaluated_and_scored_again(model: Path, tmp_path
 
 
 def test_many_strategies_are_shown_by_their_main_figures(model: Path, tmp_path: Path) -> None:
-    ways = ["natural", "exact", "at_most", "forced_eos", "truncate"]
+    strategies = ["natural", "exact", "at_most", "forced_eos", "truncate"]
     words = ["--data", "toy", "--out", tmp_path, "--limit", 2, "--metrics", "length", "--set", "truncate.limit=8"]
-    shown = command("evaluate", model, *words, "--strategy", ",".join(ways))
+    shown = command("evaluate", model, *words, "--strategy", ",".join(strategies))
     assert "The main figures" in shown
-    assert all(f"mine-{way} " in shown for way in ways)
+    assert all(f"mine-{strategy} " in shown for strategy in strategies)
     assert "within_5_percent" not in shown
 
 
@@ -99,8 +99,8 @@ START = ["evaluate", "x", "--data", "toy"]
     ("words", "message"),
     [
         (["evaluate"], "Name a model and its data"),
-        (["evaluate", "x", "--score", "y"], "leave the model and its data away"),
-        (["evaluate", "--data", "x", "--score", "y"], "leave the model and its data away"),
+        (["evaluate", "x", "--score", "y"], "leave out the model"),
+        (["evaluate", "--data", "x", "--score", "y"], "leave out the model"),
         ([*START, "--metrics", "lengths"], "Did you mean 'length'"),
         ([*START, "--metrics", "length,length"], "each once"),
         ([*START, "--strategy", ","], "at least one name"),
@@ -120,16 +120,16 @@ START = ["evaluate", "x", "--data", "toy"]
         (["evaluate", "/nowhere/at/all", "--data", "toy"], "No model folder"),
     ],
 )
-def test_what_is_wrong_is_said(words: list[str], message: str) -> None:
+def test_a_wrong_option_is_one_clear_error(words: list[str], message: str) -> None:
     assert message in command(*words, fails=True)
 
 
 @pytest.mark.parametrize(
     ("name", "registry"), [("metrics", METRICS), ("protocols", PROTOCOLS), ("strategies", STRATEGIES)]
 )
-def test_the_lists_explain_everything_and_its_options(name: str, registry: object) -> None:
-    things, options = command(name).split("\n\n")
-    assert [line.split()[0] for line in things.splitlines()] == list(registry)
+def test_the_lists_explain_every_entry_and_its_options(name: str, registry: object) -> None:
+    entries, options = command(name).split("\n\n")
+    assert [line.split()[0] for line in entries.splitlines()] == list(registry)
     for line in options.splitlines()[1:]:
         setting, meaning = line.strip().split("  ", 1)
         owner, option = setting.partition("=")[0].split(".")
