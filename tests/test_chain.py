@@ -1,6 +1,6 @@
 """The whole chain as a user runs it: train, evaluate, compare, plot, and open the page in a real browser.
 
-What is run comes from the registries, so that a new method, protocol, strategy, metric or plot is taken up by itself.
+Methods, protocols, strategies, metrics and plots come from the registries, so that new ones are tested too.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from support.browser import open_page
 from support.judge_server import serve
 from support.toys import wordpiece_tokenizer
 
-pytestmark = pytest.mark.xdist_group("chain")  # all of it needs the one model that is trained here
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("chain")]  # all tests need the models that are trained here
 
 CHAT = "{% for message in messages %}{{ message.role }} {{ message.content }}{% endfor %}<s>"
 LIMIT = 64
-"""The most tokens of a text that nothing holds to its target; more than any that is asked for."""
+"""The most tokens of a text that is not held to its target; more than any target."""
 RUNGS = {"title": 6, "digest": 20}
 OPTIONS = {
     "ood": ["low=31", "high=39"],
     "sweep": ["lengths=[8,24]"],
     "ladder": ["rungs=[title,digest]"],
 }
-"""What a protocol needs for these short texts; one that is not named here runs as it is."""
+"""Options of protocols for these short texts; other protocols run with their defaults."""
 
 
 def impatience(*words: object) -> str:
@@ -58,12 +58,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def data(folder: Path) -> Path:
-    """Six articles with a title and a digest each; longer than any text that is asked for."""
+    """Six articles, longer than any target, with a title and a digest each."""
     chance, rows = random.Random(5), []
     for article in range(6):
         words = chance.sample(toy.WORDS, 4)
         for rung, length in RUNGS.items():
-            source, target = (" ".join(words[place % 4] for place in range(k)) for k in (40, length + article))
+            source, target = (" ".join(words[index % 4] for index in range(k)) for k in (40, length + article))
             rows.append({"id": f"n{article}-{rung}", "source": source, "target": target, "meta": {"rung": rung}})
     file = folder / "texts.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -75,7 +75,7 @@ def data(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(folder: Path) -> Path:
-    """Tiny decoder-only models, trained with a signal and without; a chat template makes it possible to ask them."""
+    """Tiny decoder-only models with a chat template, trained with a signal and without."""
     base, tokenizer = toy.build("toy-llama")
     tokenizer.chat_template = CHAT
     for part in (base, tokenizer):
@@ -84,14 +84,14 @@ def trained(folder: Path) -> Path:
     changes += ["train.steps=150", "train.eval_steps=150", "train.save_steps=150", "train.sample=8"]
     changes += ["data.limit=2400", "data.validation_limit=8"]
     impatience("train", "small/toy", *settings(*changes), "--out", folder / "trained")
-    untold = settings(*changes, "model.method=none", "model.options={}")
-    impatience("train", "small/toy", *untold, "--out", folder / "untold")
+    unsteered = settings(*changes, "model.method=none", "model.options={}")
+    impatience("train", "small/toy", *unsteered, "--out", folder / "unsteered")
     return folder / "trained"
 
 
 @pytest.fixture(scope="module")
 def methods(folder: Path) -> dict[str, Path]:
-    """A tiny encoder-decoder for each method, trained for just so long that it writes something."""
+    """A tiny encoder-decoder for each method, trained until it writes something."""
     few = ["train.steps=50", "train.warmup_steps=0", "train.batch_size=8", "train.sample=2"]
     few += ["data.limit=400", "data.validation_limit=2"]
     for method in METHODS:
@@ -105,37 +105,39 @@ def methods(folder: Path) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def reports(folder: Path, data: Path, trained: Path, methods: dict[str, Path]) -> list[Path]:
-    """Every strategy with the trained model, and every method, asked for the same."""
+    """Reports of every strategy with the trained model, and of every method, on the same requests."""
     common = ["--data", data, "--bucket", 10]
     limits = [f"{name}.limit={LIMIT}" for name, kind in STRATEGIES.items() if issubclass(kind, Limited)]
     quick = settings("metropolis.steps=2", "best_of_n.n=4", *limits)
     impatience("evaluate", trained, *common, "--strategy", ",".join(STRATEGIES), *quick, "--out", folder / "strategies")
-    impatience("evaluate", folder / "untold", *common, "--out", folder / "untold-report")
+    impatience("evaluate", folder / "unsteered", *common, "--out", folder / "unsteered-report")
     for method, run in methods.items():
         impatience("evaluate", run, *common, "--out", folder / "methods" / method)
-    found = [folder / "untold-report", *(folder / "strategies" / name for name in STRATEGIES)]
+    found = [folder / "unsteered-report", *(folder / "strategies" / name for name in STRATEGIES)]
     return [*found, *(folder / "methods" / name for name in METHODS)]
 
 
 @pytest.fixture(scope="module")
 def by_protocol(folder: Path, data: Path, trained: Path) -> dict[str, list[Path]]:
-    """The trained model with its signal and without, by every protocol but the one that ``reports`` are by."""
-    found = {}
+    """Reports of the trained model, with its signal and without, by every protocol but that of ``reports``."""
+    folders = {}
     for protocol in [name for name in PROTOCOLS if name != "reference"]:
         out = folder / "protocols" / protocol
         changes = settings(f"plain.limit={LIMIT}", *(f"protocol.{option}" for option in OPTIONS.get(protocol, ())))
         words = ["--protocol", protocol, *changes, "--strategy", "natural,plain", "--bucket", 10, "--out", out]
         impatience("evaluate", trained, "--data", data, *words)
-        found[protocol] = [out / "natural", out / "plain"]
-    return found
+        folders[protocol] = [out / "natural", out / "plain"]
+    return folders
 
 
-def test_the_trained_model_arrives_by_itself_and_what_is_forced_is_told(reports: list[Path]) -> None:
+def test_the_trained_model_lands_by_itself_and_forced_endings_are_reported(reports: list[Path]) -> None:
     scores = {path.name: EvalReport.load(path).scores for path in reports}
-    natural, plain, untold, forced = (scores[name] for name in ("natural", "plain", "untold-report", "forced_eos"))
+    natural, plain, unsteered, forced = (
+        scores[name] for name in ("natural", "plain", "unsteered-report", "forced_eos")
+    )
     assert natural["mae"].value < 1
     assert natural["mae"].high < plain["mae"].low
-    assert natural["mae"].high < untold["mae"].low, "as long in training, but never told a length"
+    assert natural["mae"].high < unsteered["mae"].low, "trained as long, but without a signal"
     assert natural["forced"].value == 0
     assert forced["mae"].value == 0
     assert forced["forced"].value > 0.5
@@ -151,8 +153,8 @@ def test_every_protocol_asks_for_its_own_lengths(by_protocol: dict[str, list[Pat
         assert natural.scores["mae"].value < plain.scores["mae"].value
 
 
-def test_every_metric_scores_what_was_written(folder: Path, reports: list[Path]) -> None:
-    """One report again, with the metrics that need another model: an encoder, and a judge behind a real server."""
+def test_every_metric_scores_the_texts(folder: Path, reports: list[Path]) -> None:
+    """Score one report again, with metrics that need an encoder and a judge behind a real server."""
     tokenizer = wordpiece_tokenizer()
     tokenizer.cls_token, tokenizer.sep_token = "[CLS]", "[SEP]"
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
@@ -167,7 +169,7 @@ def test_every_metric_scores_what_was_written(folder: Path, reports: list[Path])
     report = EvalReport.load(natural)
     for name, metric in METRICS.items():
         scores = [report.scores[aggregate.name].value for aggregate in metric.aggregates]
-        assert any(score == score for score in scores), f"{name} has nothing to say of texts with references"
+        assert any(score == score for score in scores), f"{name} gives no score for texts with references"
 
 
 # Compare and plot
@@ -180,13 +182,13 @@ TABLES = """Object.fromEntries([...document.querySelectorAll("table")].map(table
 
 
 def check_page(out: Path, paths: list[Path], browser: Any) -> None:
-    """Open a page: its pictures are there, and its tables have the numbers of the reports."""
+    """Open a page, and check that its plots are loaded and its tables hold the numbers of the reports."""
     reports = {report.config["name"]: report for report in map(EvalReport.load, paths)}
     assert len(reports) == len(paths)
     with open_page(browser) as (page, seen):
         page.goto((out / "comparison.html").as_uri())
         seen.assert_clean()
-        widths = page.eval_on_selector_all("img", "all => all.map(one => one.complete ? one.naturalWidth : 0)")
+        widths = page.eval_on_selector_all("img", "all => all.map(image => image.complete ? image.naturalWidth : 0)")
         assert len(widths) == len(compare.PLOTS) - (not next(iter(reports.values())).groups)
         assert min(widths) > 500
         assert page.locator("article.sample").count() > 0
@@ -209,30 +211,32 @@ def check_page(out: Path, paths: list[Path], browser: Any) -> None:
 
 
 def check_cell(report: EvalReport, heading: str, cell: str) -> str:
-    """Compare a number on the page with the report's, as far as the page shows it; return what it is of."""
+    """Compare a number on the page with the report's, to the digits shown; return the name of the score."""
     name = heading.split()[0]
     if cell == "—":
         assert name not in report.scores or report.scores[name].value != report.scores[name].value
         return name
     value = report.scores[name].value * (100 if "%" in heading else 1)
-    places = len(cell.partition(".")[2])
-    assert places >= 1
-    assert float(cell.replace(",", "").replace("−", "-")) == pytest.approx(value, abs=0.5001 * 10**-places)
+    digits = len(cell.partition(".")[2])
+    assert digits >= 1
+    assert float(cell.replace(",", "").replace("−", "-")) == pytest.approx(value, abs=0.5001 * 10**-digits)
     return name
 
 
+@pytest.mark.browser
 def test_every_method_and_strategy_on_one_page(folder: Path, reports: list[Path], browser: Any) -> None:
     out = folder / "comparison"
-    said = impatience("compare", *reports, "--baseline", "trained-plain", "--out", out)
-    assert all(str(out / f"comparison.{kind}") in said for kind in ("md", "html", "tex", "json"))
+    printed = impatience("compare", *reports, "--baseline", "trained-plain", "--out", out)
+    assert all(str(out / f"comparison.{kind}") in printed for kind in ("md", "html", "tex", "json"))
     check_page(out, reports, browser)
     compared = json.loads((out / "comparison.json").read_text(encoding="utf-8"))
-    tests = {one["name"]: one for one in compared["differences"] if one["column"] == "absolute_error"}
+    tests = {test["name"]: test for test in compared["differences"] if test["column"] == "absolute_error"}
     assert len(tests) == len(reports) - 1
-    assert tests["trained-natural"]["high"] < 0, "with the signal it is nearer to the target than without"
+    assert tests["trained-natural"]["high"] < 0, "the signal brings texts nearer to their targets"
     assert tests["trained-natural"]["p_holm"] < 0.05
 
 
+@pytest.mark.browser
 def test_every_protocol_on_a_page(folder: Path, by_protocol: dict[str, list[Path]], browser: Any) -> None:
     for protocol, paths in by_protocol.items():
         out = folder / "pages" / protocol
