@@ -1,9 +1,9 @@
-"""Say how many sentences that people wrote are closed, and how many cuts inside one with a stop put behind them.
+"""Print how many human sentences the metric ``closing`` accepts, and how many cuts inside a sentence.
 
     python study/closing_bound.py [--data elife:digest] [--texts 70] [--data-dir FOLDER]
 
-One of each is taken from every text at random, up to 150 words into it. The bound of the metric ``closing`` was chosen
-by it, on validation texts.
+Each text gives one of both, at random from its first 150 words; a cut gets a full stop. The bound of the metric was
+chosen with this table, on validation texts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def ends_and_cuts(text: str, chance: random.Random) -> tuple[str, str] | None:
-    """Return a text up to the end of a sentence, and one up to somewhere inside a sentence with a full stop there."""
+    """Return the text up to the end of a random sentence, and up to a random cut with a full stop."""
     words = text.split()[:150]
     begun = [" ".join(words[: place + 1]) for place in range(8, len(words))]
     whole = [one for one in begun if ends_sentence(one)]

@@ -1,12 +1,11 @@
-"""How far back other endings should begin, and how unlikely a token of them may be.
+"""Compare constants of sampled endings: where they begin, and how unlikely their tokens may be.
 
     python study/endings.py MODEL OUT.json [--texts 32] [--data-dir DIR] [--backs 14,24,40] [--leasts 0.02,0.05,0.1]
 
 Texts of 20 to 300 words are written from validation data. For those that did not land, endings are drawn with each pair
-of constants (``BACK`` of ``decoding.retries``, ``LEAST`` of ``control.sampling``). Told are: of all endings, how many
-landed, and how many of these close their sentence (the metric ``closing``); of the texts, how many are on target and
-closed if the first ending that landed is kept, or the one whose end the model finds most likely, and how far they are
-off.
+of constants (``BACK`` of ``decoding.retries``, ``LEAST`` of ``control.sampling``). The report gives the share of
+endings that landed, and of these the share that closes its sentence (the metric ``closing``); and the share of texts on
+target and closed, if the first ending that landed is kept, or the one with the most likely end, and their error.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ LENGTHS = (20, 40, 80, 150, 300)
 
 
 def main() -> None:
-    """Write once, and end in many ways."""
+    """Write the texts once, and end them with each pair of constants."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model")
     parser.add_argument("out", type=Path)

@@ -1,14 +1,14 @@
-"""Let a model write for many lengths, and keep its finished texts as rows to train on: each is right for its length.
+"""Let a model write texts of many lengths, and keep the finished ones as training rows with their own lengths.
 
     python study/practise.py MODEL OUT.jsonl --data "elife:digest elife:abstract msdocs" [--texts 12000] [--seed 0]
 
-A model that plans its last sentence badly goes on beyond the target. What it wrote is then wrong for the length that
-was asked for, and right for the length that it has. Training takes a row's own length for its target, so such texts
-show the model which of its own sentences end where. (That is the idea; docs/study/log.md, section 6, says what came of
-it.)
+A model that plans its last sentence badly writes past the target. Its text is wrong for the target, but right for the
+length that it has. Training takes the length of a row as its target, so such texts show the model where its own
+sentences end. (docs/study/log.md, section 6, reports the result.)
 
-Greedy, in words, from the training split; lengths are drawn between ``--lengths``, short and long ones alike, several
-for each source. Left out are texts that did not end, that stop inside a sentence, or that repeat themselves.
+Texts are greedy, measured in words, from the training split. Lengths are drawn between ``--lengths``, every doubling
+equally likely, several for each source. Texts that did not end, stop inside a sentence or repeat themselves are
+left out.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from impatience.metrics.ending import repeats
 EACH = 4
 """Lengths for each source."""
 READ = 6_000
-"""Characters of a source that are kept: more than the model reads of it."""
+"""Characters of a source that are stored: more than the model reads."""
 
 
 def main() -> None:
-    """Draw, write, and keep."""
+    """Draw lengths, write texts, and store the good ones."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model")
     parser.add_argument("out", type=Path)

@@ -1,13 +1,12 @@
-"""Teach a model to prefer last sentences that land: pairs of its own, which begin alike and end differently.
+"""Train a model to prefer endings on the target, with pairs of its own texts that begin alike and end differently.
 
     python study/prefer.py MODEL OUT --data "elife:digest elife:abstract msdocs" [--sources 2000] [--steps 400]
 
-From every source a text is written for some length. From a place shortly before that length, some endings are drawn
-(``--draws``). One that is over on the target is right: a plain language model expects the end of a sentence there (the
-metric ``closing``). One that is over elsewhere is wrong, and so is one that stops on the target in the middle of a
-sentence. As both begin alike, what can be learnt is how to end. The adapters are trained to widen the odds between
-the two from what they were (direct preference optimisation, ``--beta``), and to go on predicting the right one
-(``--keep``). OUT/model is what ``study/ship.py`` takes.
+From every source, the model writes a text of some length. From a position shortly before its end, several endings are
+sampled (``--draws``). An ending is right if it ends a sentence on the target (by the metric ``closing``), and wrong if
+it ends elsewhere, or stops on the target inside a sentence. As both begin alike, the model can only learn how to end.
+The adapters are trained by direct preference optimisation (``--beta``), and to keep predicting the right ending
+(``--keep``). study/ship.py takes OUT/model.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ from impatience.training.recipe import load_recipe
 from impatience.training.shipped_recipes import find
 
 BACK = (6, 24)
-"""How many words before the target the endings begin: one of these, and what is between."""
+"""The fewest and the most words before the target at which endings begin."""
 Pair = dict[str, Any]
 
 
 def main() -> None:
-    """Write, pair, train, save."""
+    """Make pairs, train, and save the model."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("out", type=Path)

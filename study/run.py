@@ -2,16 +2,15 @@
 
     python study/run.py study/a.yaml OUT [--workers 5] [--seconds 540] [--data FOLDER] [--only PATTERNS] [--rows FOLDER]
 
-The list is YAML: ``defaults``, ``tasks``, ``models`` and ``rows``. Every row is run on every model (or those it names
-in ``only``) with every seed (``seeds``, how many), as ``<model>-<row>-<seed>``. Models and rows name a ``recipe`` and
-what they change of it (``set``), or a ``model`` that is there already, and what is written in the end (``write``: names
-of ``tasks``, each the options of ``impatience.evaluation.run.evaluate``; ``settings`` go to ``load_evaluated_model``).
+The list is YAML: ``defaults``, ``tasks``, ``models`` and ``rows``. Every row runs on every model (or those named in its
+``only``) with every seed (``seeds``: how many), as ``<model>-<row>-<seed>``. Models and rows name a ``recipe`` and its
+changes (``set``), or a ``model`` that exists already, and the texts to write at the end (``write``: names
+of ``tasks``, each the options of ``impatience.evaluation.run.evaluate``; ``settings`` go to ``load_subject``).
 
-It does what ``impatience train RECIPE --set …`` and ``impatience evaluate … --no-score`` do, in processes that stay, so
-that data is read and tokenized once for each, or once for all with ``--rows``, where it is kept; ``--workers 0`` does
-nothing else. What is there already is not done again: a list that was stopped goes on.
-Models are removed once their texts are written, unless a row says ``keep: true``. Nothing is scored here; see
-study/score.py.
+It does what ``impatience train RECIPE --set …`` and ``impatience evaluate … --no-score`` do, in long-lived processes.
+Each process reads and tokenizes data once; with ``--rows`` it is stored there once for all, and ``--workers 0`` only
+stores it. Finished parts are not repeated, so the same command continues a list that was stopped. Models are removed
+once their texts are written, unless a row says ``keep: true``. study/score.py scores the texts.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ import yaml
 
 
 def main() -> None:
-    """Read the list and let workers go through it."""
+    """Read the list, and let workers run it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("list", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=1e9, help="start nothing that many seconds from now")
+    parser.add_argument("--seconds", type=float, default=1e9, help="start nothing after so many seconds")
     parser.add_argument("--data", type=Path, default=None)
-    parser.add_argument("--only", default="*", help="patterns, comma between them; the first one first")
+    parser.add_argument("--only", default="*", help="patterns of run names, separated by commas, in this order")
     parser.add_argument("--rows", type=Path, default=None)
     wanted = parser.parse_args()
     content = yaml.safe_load(wanted.list.read_text(encoding="utf-8"))
@@ -59,7 +58,7 @@ def main() -> None:
 
 
 def expand(content: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the runs of a list by name: rows × models × seeds; the later of them wins where two set the same."""
+    """Return the runs of a list by name: rows × models × seeds; a row overrides its model, and both the defaults."""
     runs = {}
     for row_name, row in content["rows"].items():
         for model_name, model in content["models"].items():
@@ -75,7 +74,7 @@ def expand(content: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def work(job: tuple[str, dict[str, Any], dict[str, Any], Path, Path | None, Path | None, float]) -> str:
-    """Do one run, its output in a file of its own, and say how it went."""
+    """Do one run, with its output in log.txt, and return a line about it."""
     name, run, tasks, out, data, kept, deadline = job
     folder = out / name
     if time.time() > deadline:
@@ -96,7 +95,7 @@ def work(job: tuple[str, dict[str, Any], dict[str, Any], Path, Path | None, Path
 
 
 def train(name: str, run: dict[str, Any], folder: Path, data: Path | None, kept: Path | None) -> str:
-    """Train, unless that is done; rows are tokenized once for each model and data set in this process."""
+    """Train, unless that is done; this process tokenizes the rows of each model and data set once."""
     from impatience.training import run as training
 
     if (folder / "trained").exists() or not run.get("recipe"):
@@ -116,7 +115,7 @@ def train(name: str, run: dict[str, Any], folder: Path, data: Path | None, kept:
 
 
 def prepare(name: str, run: dict[str, Any], data: Path | None, kept: Path | None) -> None:
-    """Tokenize what a run trains on, and keep it."""
+    """Tokenize and store the training data of a run."""
     from impatience.training import run as training
 
     recipe = recipe_of(name, run)
@@ -127,7 +126,7 @@ def prepare(name: str, run: dict[str, Any], data: Path | None, kept: Path | None
 
 
 def recipe_of(name: str, run: dict[str, Any]) -> Any:
-    """Return the recipe of a run, with what the list changes of it."""
+    """Return the recipe of a run, with the changes of the list."""
     from impatience.training.recipe import load_recipe
     from impatience.training.shipped_recipes import find
 
@@ -154,7 +153,7 @@ def _cached(encode: Any, kept: Path | None) -> Any:
 
 
 def _pack(rows: list[dict[str, Any]], file: Path) -> None:
-    """Keep rows as flat arrays."""
+    """Store rows as flat arrays."""
     import numpy as np
 
     file.parent.mkdir(parents=True, exist_ok=True)

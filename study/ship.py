@@ -1,9 +1,9 @@
-"""Cut a trained adapter down to what the package carries: its own weights in half precision, and its settings.
+"""Copy a trained adapter into the package: its own weights in half precision, and its settings.
 
     python study/ship.py OUT/c-glide-0/run/model src/impatience/sources/impatience-135m
 
-The base and its tokenizer are not ours to carry: they are fetched by the name that the adapter gives. README.md, the
-model card, is written by hand and stays.
+The base model and its tokenizer are not part of the package: they are downloaded by the name in the adapter. README.md,
+the model card, is written by hand and stays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SETTINGS = ("adapter_config.json", "impatience.json", "prompt.json")
 
 
 def main() -> None:
-    """Write the files, and say how large they are."""
+    """Write the files, and print their size."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("folder", type=Path)

@@ -16,12 +16,10 @@ from pypdf import PdfWriter
 from pypdf.errors import DependencyError
 from rich.console import Console
 
-from impatience import Piece, Request, Unit, attach
+from impatience import attach
 from impatience.cli import commands, live_text
 from impatience.errors import OptionError, SourceError
-from impatience.lengths import Landing
 from impatience.writing import documents
-from impatience.writing.writer import load
 from support.toys import CORPUS, byte_level_tokenizer, tiny_model
 
 PAGE = """<!doctype html><html><head><title>Shop</title><style>p {color: red}</style></head><body>
@@ -211,8 +209,8 @@ def test_a_file_that_cannot_be_used_does_not_stop_the_rest(command: Any) -> None
     [
         (["--ratio", "0"], "--ratio 0: give a share"),
         (["--ratio", "nan"], "--ratio nan"),
-        (["--words", "4,x"], "--words 4,x: give a whole number"),
-        (["--words", "1" * 5000], "give a whole number of at least 1"),
+        (["--words", "4,x"], "--words 4,x: give whole numbers"),
+        (["--words", "1" * 5000], "give whole numbers of at least 1"),
         (["--words", "1" * 30], "give a whole number from 1 to 10,000,000"),
         (["--words", "3", "--natural", "--exact"], "--natural and --exact: choose one"),
         (["--words", "3", "--task", "sing"], "There is no task 'sing'"),
@@ -277,33 +275,6 @@ def test_fifty_pages_of_pdf(command: Any) -> None:
     code, out, err = command("book.pdf", "--words", "30", "--exact")
     assert (code, len(out.split())) == (0, 30)
     assert "parts, each was written shorter, and the whole was written from those" in err
-
-
-# The gauge
-
-
-def test_a_terminal_shows_the_text_and_the_gauge(model: Path) -> None:
-    screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=60, height=12)
-    writer = load(model)
-    ask = Request("a", CORPUS[0], 20, landing=Landing.EXACT)
-    result = live_text.watch(writer.stream(ask), console)
-    assert result == writer.write_many([ask])[0]
-    assert "20 of 20 words" in screen.getvalue()
-
-
-def test_a_long_text_scrolls_and_a_stage_is_named() -> None:
-    console = Console(file=io.StringIO(), width=40, height=8)
-    text = " ".join(f"word{n}" for n in range(200))
-    with console.capture() as shown:
-        console.print(live_text._screen(text, Piece("", 200, 100, Unit.WORDS), console))
-        console.print(live_text._screen("", Piece("", 0, 100, Unit.WORDS, "writing 3 parts"), console))
-    lines = shown.get().splitlines()
-    assert len(lines) < 14
-    assert "word199" in shown.get()
-    assert "word10 " not in shown.get()
-    assert "200 of 100 words" in shown.get()
-    assert "writing 3 parts" in shown.get()
 
 
 def test_write_on_a_terminal_watches(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:

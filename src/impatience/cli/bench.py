@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from impatience.cli.options import Budget, DataFolder, Model, Seed
+from impatience.cli.options import Budget, DataFolder, Model, Seed, whole_numbers
 from impatience.cli.serve import import_server
 from impatience.errors import OptionError
 
@@ -43,7 +43,7 @@ def overhead(
     from impatience.bench import base, overhead
 
     setup = base.BenchSetup(shape, method, prompt, repeats, seed, device)
-    _show(overhead.overhead(setup, _numbers(targets, "--targets"), batch), out)
+    _show(overhead.overhead(setup, whole_numbers(targets, "--targets"), batch), out)
 
 
 @app.command()
@@ -63,7 +63,7 @@ def decode(
     """Time our decoding loop against transformers' generate, and against the limit that memory sets."""
     from impatience.bench import base, decoding
 
-    lengths, rows = _numbers(targets, "--targets"), _numbers(batches, "--batches")
+    lengths, rows = whole_numbers(targets, "--targets"), whole_numbers(batches, "--batches")
     setup = base.BenchSetup(shape, method, prompt, repeats, seed, device, dtype)
     _show(decoding.decoding(setup, lengths, rows, against), out)
 
@@ -85,7 +85,7 @@ def batching(
     """Time texts of mixed lengths, in batches as they arrive and in rows that are reused."""
     from impatience.bench import base, batching
 
-    ends = _numbers(lengths, "--lengths")
+    ends = whole_numbers(lengths, "--lengths")
     if len(ends) != 2:
         raise OptionError(f"--lengths {lengths}: give two numbers, e.g. 10,500.")
     setup = base.BenchSetup(shape, method, prompt, repeats, seed, device)
@@ -137,7 +137,7 @@ def serve(
 ) -> None:
     """Time a server that batches against one that writes one text at a time."""
     import_server()
-    lengths = _numbers(targets, "--targets")
+    lengths = whole_numbers(targets, "--targets")
     from impatience.bench import serving
     from impatience.sources import DEFAULT_MODEL
     from impatience.writing.writer import load
@@ -156,7 +156,7 @@ def ray(
     out: _Out = None,
 ) -> None:
     """Time a batch job on a Ray cluster, with one worker and with several."""
-    lengths = _numbers(targets, "--targets")
+    lengths = whole_numbers(targets, "--targets")
     from impatience.bench import scaling
     from impatience.sources import DEFAULT_MODEL
 
@@ -170,11 +170,3 @@ def _show(report: Report, out: Path | None) -> None:
     Console().print(report.render())
     if out is not None:
         out.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
-
-
-def _numbers(text: str, name: str) -> tuple[int, ...]:
-    """Return the numbers of an option that takes several."""
-    numbers = tuple(int(part) if part.strip().isdecimal() else 0 for part in text.split(","))
-    if min(numbers) < 1:
-        raise OptionError(f"{name} {text}: give whole numbers of at least 1, separated by commas.")
-    return numbers

@@ -11,7 +11,7 @@ import typer
 import yaml
 from typer import Argument, Option
 
-from impatience.cli.options import Data, DataFolder, Engine, Seed, Workers
+from impatience.cli.options import Data, DataFolder, Engine, Seed, Workers, settings
 from impatience.engines import choose
 from impatience.errors import OptionError
 from impatience.registry import Registry, nearest
@@ -61,8 +61,8 @@ def evaluate(
     judge = {key: value for key, value in (("url", judge_url), ("model", judge_model)) if value is not None}
     if judge and "judge" not in metric_names:
         raise OptionError(f"--judge-{next(iter(judge))}: the judge is not used. Add it: --metrics {metrics},judge.")
-    settings = [*(changes or []), *(f"judge.{key}={json.dumps(value)}" for key, value in judge.items())]
-    options = _options(settings, ["protocol", protocol, "strategy", *strategy_names, *metric_names, "generate"])
+    chosen = [*(changes or []), *(f"judge.{key}={json.dumps(value)}" for key, value in judge.items())]
+    options = _options(chosen, ["protocol", protocol, "strategy", *strategy_names, *metric_names, "generate"])
     scorers = [_build(METRICS, metric, options, metric) for metric in metric_names]
     if score is not None:
         if model is not None or data is not None:
@@ -95,10 +95,10 @@ def evaluate(
     )
     parent = out or Path("reports") / (name or evaluated.name)
     folders = {key: parent / key if len(strategies) > 1 or out is None else parent for key in strategies}
-    for key, chosen in strategies.items():  # check all before the first one writes
-        chosen.check(evaluated.generator)
+    for key, writer in strategies.items():  # check all before the first one writes
+        writer.check(evaluated.generator)
         run.check_new(folders[key], resume=resume)
-    for key, chosen in strategies.items():
+    for key, writer in strategies.items():
         with ProgressBar() as bar:
             run.evaluate(
                 evaluated,
@@ -106,7 +106,7 @@ def evaluate(
                 folders[key],
                 split=split,
                 protocol=rule,
-                strategy=chosen,
+                strategy=writer,
                 unit=unit,
                 metrics=None if no_score else scorers,
                 limit=limit,
@@ -137,20 +137,16 @@ def _names(text: str, option: str) -> list[str]:
 def _options(changes: Sequence[str], owners: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the values of --set by owner and option."""
     values: dict[str, dict[str, Any]] = {}
-    for change in changes:
-        dotted, sign, text = change.partition("=")
-        owner, dot, option = dotted.strip().partition(".")
-        if not (sign and dot and owner and option):
-            raise OptionError(f"--set {change}: give an owner, an option and a value, e.g. protocol.lengths=[10,50].")
+    for name, text in settings(changes, "protocol.lengths=[10,50]"):
+        owner, _, option = name.partition(".")
+        if not (owner and option):
+            raise OptionError(f"--set {name}: give an owner, an option and a value, e.g. protocol.lengths=[10,50].")
         if owner not in owners:
             raise OptionError(
-                f"--set {change}: there is no owner {owner!r}.{nearest(owner, list(owners))} "
+                f"--set {name}: there is no owner {owner!r}.{nearest(owner, list(owners))} "
                 f"Give one of {', '.join(owners)}."
             )
-        try:
-            values.setdefault(owner, {})[option] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise OptionError(f"--set {change}: the value is not valid YAML.") from None
+        values.setdefault(owner, {})[option] = yaml.safe_load(text)
     return values
 
 

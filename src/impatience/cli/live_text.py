@@ -21,11 +21,11 @@ def watch(pieces: Iterator[Piece | Result], console: Console) -> Result:
             if isinstance(piece, Result):
                 return piece
             text += piece.text
-            live.update(_screen(text, piece, console))
+            live.update(screen(text, piece, console))
     raise RuntimeError("a stream ends with a result")
 
 
-def _screen(text: str, piece: Piece, console: Console) -> Group:
+def screen(text: str, piece: Piece, console: Console) -> Group:
     """Return the last lines of the text, as many as fit, and the bar."""
     lines = Text(text).wrap(console, console.width)[-max(1, console.height - 3) :]
     done, width = min(piece.progress, piece.target), min(40, console.width // 2)

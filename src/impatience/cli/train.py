@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 from typer import Argument, Option
 
-from impatience.cli.options import DataFolder
+from impatience.cli.options import DataFolder, settings
 from impatience.errors import OptionError
 
 
@@ -31,7 +30,7 @@ def train(
 
     if dry_run and resume:
         raise OptionError("--dry-run and --resume: choose one.")
-    chosen = load_recipe(find(recipe), _parse_changes(changes or []))
+    chosen = load_recipe(find(recipe), dict(settings(changes or [], "model.method=rpe")))
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # of the libraries
@@ -47,21 +46,6 @@ def train(
     from impatience.training import run
 
     run.train(chosen, out, resume=resume, data_dir=data)
-
-
-def _parse_changes(changes: list[str]) -> dict[str, str]:
-    """Return the values of --set by key."""
-    values = {}
-    for change in changes:
-        name, sign, value = change.partition("=")
-        if not sign or not name.strip():
-            raise OptionError(f"--set {change}: give a name and a value, e.g. --set model.method=rpe.")
-        try:
-            yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise OptionError(f"--set {change}: the value is not valid YAML.") from None
-        values[name.strip()] = value
-    return values
 
 
 def recipes(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from impatience.cli.options import Engine, Model, Workers
+from impatience.cli.options import Engine, Model, Workers, whole_numbers
 from impatience.cli.startup import collect_garbage_rarely
 from impatience.engines import choose
 from impatience.errors import ImpatienceError, OptionError, SourceError
@@ -195,18 +195,7 @@ def _lengths(*values: str | None) -> list[tuple[str | None, float]]:
     ((name, text),) = given.items()
     if name == "--ratio":
         return [(None, _ratio(part)) for part in text.split(",")]
-    numbers = [_whole_number(part) for part in text.split(",")]
-    if min(numbers) < 1:
-        raise OptionError(f"{name} {text}: give a whole number of at least 1, or several separated by commas.")
-    return [(_UNITS[name], number) for number in numbers]
-
-
-def _whole_number(text: str) -> int:
-    """Return a whole number; 0 if the text is not one, or has thousands of digits."""
-    try:
-        return int(text)
-    except ValueError:
-        return 0
+    return [(_UNITS[name], number) for number in whole_numbers(text, name)]
 
 
 def _ratio(text: str) -> float:

@@ -1,0 +1,38 @@
+"""A text on a terminal while it is written."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from impatience import Piece, Request, Unit
+from impatience.cli import live_text
+from impatience.lengths import Landing
+from impatience.writing.writer import load
+from support.toys import CORPUS
+
+
+def test_a_terminal_shows_the_text_and_its_length(folder: Path) -> None:
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=60, height=12)
+    writer = load(folder)
+    request = Request("a", CORPUS[0], 20, landing=Landing.EXACT)
+    result = live_text.watch(writer.stream(request), console)
+    assert result == writer.write_many([request])[0]
+    assert "20 of 20 words" in output.getvalue()
+
+
+def test_a_long_text_scrolls_and_a_stage_is_shown() -> None:
+    console = Console(file=io.StringIO(), width=40, height=8)
+    text = " ".join(f"word{n}" for n in range(200))
+    with console.capture() as shown:
+        console.print(live_text.screen(text, Piece("", 200, 100, Unit.WORDS), console))
+        console.print(live_text.screen("", Piece("", 0, 100, Unit.WORDS, "writing 3 parts"), console))
+    lines = shown.get().splitlines()
+    assert len(lines) < 14
+    assert "word199" in shown.get()
+    assert "word10 " not in shown.get()
+    assert "200 of 100 words" in shown.get()
+    assert "writing 3 parts" in shown.get()
