@@ -4,8 +4,8 @@
 
 The list is YAML: ``defaults``, ``tasks``, ``models`` and ``rows``. Every row runs on every model (or those named in its
 ``only``) with every seed (``seeds``: how many), as ``<model>-<row>-<seed>``. Models and rows name a ``recipe`` and its
-changes (``set``), or a ``model`` that exists already, and the texts to write at the end (``write``: names
-of ``tasks``, each the options of ``impatience.evaluation.run.evaluate``; ``settings`` go to ``load_subject``).
+changes (``set``), or a ``model`` that exists already, and the texts to write at the end (``write``: names of ``tasks``,
+each the options of ``impatience.evaluation.run.evaluate``; ``settings`` go to ``load_evaluated_model``).
 
 It does what ``impatience train RECIPE --set …`` and ``impatience evaluate … --no-score`` do, in long-lived processes.
 Each process reads and tokenizes data once; with ``--rows`` it is stored there once for all, and ``--workers 0`` only

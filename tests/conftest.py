@@ -23,7 +23,6 @@ from transformers.utils import logging
 
 from impatience import attach
 from impatience.cli.startup import collect_garbage_rarely
-from impatience.evaluation.load_reports import LoadedReport, load
 from impatience.sources import toy
 from support.browser import open_browser
 

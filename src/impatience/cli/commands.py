@@ -106,7 +106,8 @@ def signal(
     width: Annotated[int, Option(help="Width D of the model.")] = 512,
 ) -> None:
     """Draw the impatience signal, and the similarity of each method's signal between positions."""
-    from impatience.evaluation import plotting
+    from impatience.evaluation.drawing import save
+    from impatience.evaluation.signal_figures import signal_figure, similarity_figure
 
     for name, figure in (("signal", signal_figure(width)), ("similarity", similarity_figure(width))):
         typer.echo(save(figure, folder / f"{name}.png"))

@@ -58,5 +58,5 @@ def import_server() -> Any:
     try:
         from impatience import server
     except ModuleNotFoundError as error:
-        raise OptionError(f'A server needs {error.name}. Install it: pip install "impatience[serve]"') from error
+        raise OptionError(f"A server needs the package {error.name}: pip install {error.name}") from error
     return server
