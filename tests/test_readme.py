@@ -234,7 +234,7 @@ def test_the_evaluation_guide_names_everything_there_is(monkeypatch: pytest.Monk
 
 def fresh(old: Registry[Any]) -> Registry[Any]:
     """Return a registry of the same package that has loaded nothing yet."""
-    return Registry(old.package, old.constant, old.what)
+    return Registry(old.package, old.constant, old.what, old.others)
 
 
 def registries_with(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Registry[Any]]:

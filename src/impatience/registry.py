@@ -56,19 +56,20 @@ class Registry(Mapping[str, T], Generic[T]):
         package: Dotted name of the package whose files are the entries, e.g. ``"impatience.methods"``.
         constant: The name each file assigns its thing to, e.g. ``"METHOD"``.
         what: The word for one entry, used in messages, e.g. ``"method"``.
+        others: Files or folders of the package that are not entries, besides ``base`` and private ones.
     """
 
-    def __init__(self, package: str, constant: str, what: str) -> None:
-        self.package, self.constant, self.what = package, constant, what
+    def __init__(self, package: str, constant: str, what: str, others: tuple[str, ...] = ()) -> None:
+        self.package, self.constant, self.what, self.others = package, constant, what, ("base", *others)
         self._loaded: dict[str, T] = {}
 
     @cached_property
     def _sources(self) -> dict[str, Any]:
         """Where each name comes from: a module path, or an entry point of another distribution."""
         path = import_module(self.package).__path__
-        stems = (module.name for module in pkgutil.iter_modules(path) if not module.ispkg)
+        stems = (module.name for module in pkgutil.iter_modules(path))
         sources: dict[str, Any] = {
-            stem: f"{self.package}.{stem}" for stem in sorted(stems) if stem != "base" and stem[0] != "_"
+            stem: f"{self.package}.{stem}" for stem in sorted(stems) if stem not in self.others and stem[0] != "_"
         }
         for point in entry_points(group=self.package):
             if point.name in sources:

@@ -94,7 +94,7 @@ class Dataset(ABC):
         """Return a SHA-256 that changes when the data does."""
 
 
-DATASETS: Registry[Dataset] = Registry("impatience.data", "DATASET", "dataset")
+DATASETS: Registry[Dataset] = Registry("impatience.data", "DATASET", "dataset", others=("builders",))
 
 
 @dataclass(frozen=True)
