@@ -117,16 +117,6 @@ def test_only_what_is_written_counts_and_special_tokens_never_do() -> None:
     assert vocab.count([2, *words, 1], Unit.TOKENS) == len(words)
 
 
-@pytest.mark.parametrize("unit", Unit)
-@given(st.integers(0, 2**31))
-def test_the_latest_count_is_the_last_of_all(unit: Unit, seed: int) -> None:
-    vocab, chance = VOCABULARIES["byte_level"], torch.Generator().manual_seed(seed)
-    ids = torch.randint(len(vocab.tokenizer), (3, 12), generator=chance)  # special tokens among them
-    start = torch.randint(13, (3,), generator=chance)
-    written = torch.arange(12) >= start[:, None]
-    assert vocab.latest(ids, start.tolist(), unit) == vocab.progress(ids, written, unit)[:, -1].tolist()
-
-
 def test_sentence_progress_counts_sentence_ends() -> None:
     vocab = VOCABULARIES["byte_level"]
     ids = vocab.tokenizer.encode("It rained. Was it cold? No.", add_special_tokens=False)

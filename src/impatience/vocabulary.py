@@ -219,21 +219,6 @@ class Vocabulary:
         undone = _previous(ends) & table.carries_on[ids]
         return (ends.long() - undone.long()).cumsum(1).float()
 
-    def latest(self, ids: Tensor, begins: list[int], unit: Unit) -> list[float]:
-        """Return (B,) counts of all that (B, T) ids hold from (B,) columns on: the last that ``progress`` counts.
-
-        It is counted on the processor, tokens on a list: for few texts of some thousand tokens that takes less time
-        than the operations on tensors.
-        """
-        if unit is Unit.TOKENS:
-            least = min(begins)
-            rows = [row[begin - least :] for row, begin in zip(ids[:, least:].tolist(), begins, strict=True)]
-            return [float(len(row) if self.special_ids.isdisjoint(row) else self.count(row, unit)) for row in rows]
-        ids = ids.cpu()
-        written = torch.arange(ids.shape[1], device=ids.device) >= torch.tensor(begins, device=ids.device)[:, None]
-        counts: list[float] = self.progress(ids, written, unit)[:, -1].tolist()
-        return counts
-
     def _inside(self, ids: Tensor, written: Tensor) -> Tensor:
         """Tell, before each (B, T) step, whether the text so far stops in a word, special tokens passed over."""
         table = self.tables(ids.device)

@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from impatience import LengthControlled, attach
-from impatience.control.ahead import SIGNALS, Ahead, coming
 from impatience.families import FAMILIES, Family
 from impatience.methods import METHODS, AttentionMethod, EmbeddingMethod
-from support.toys import BOS, DEVICE, byte_level_tokenizer, tiny_model
+from support.toys import BOS, DEVICE, tiny_model
 
 EVERY_TYPE = [kind for family in FAMILIES.values() for kind in family.model_types]
 ONE_A_FAMILY = [family.model_types[0] for family in FAMILIES.values()]
@@ -50,7 +49,7 @@ def shared_model(kind: str) -> Any:
 def wake(model: LengthControlled) -> LengthControlled:
     """Give a signal that enters through projections something to say, as if they had been trained."""
     chance = torch.Generator().manual_seed(0)
-    for parameter in model.steering.parameters():
+    for parameter in model.signal_parameters():
         parameter.data.copy_(torch.empty(parameter.shape).normal_(std=0.3, generator=chance))
     return model
 
@@ -289,7 +288,6 @@ def test_layer_projections_start_silent_then_steer_and_are_saved(
     labels = {"labels": source["input_ids"]}
     plain = base(**source, **labels).logits
     model = attach(base, method, layers="all", rank=rank)
-    assert model.steering._at_layer(0, "0", torch.nn.Identity(), ()) is None, "all by keyword, and nothing to tell"
     assert torch.equal(model(**source, **labels).logits, plain)
     wake(model)
     assert not torch.allclose(model(**source, **labels).logits, plain, atol=1e-3)
@@ -300,65 +298,18 @@ def test_layer_projections_start_silent_then_steer_and_are_saved(
     model.detach()
 
 
-@pytest.mark.parametrize(
-    ("rows", "most", "asked"),  # most: of 40 steps, those at which anything is worked out
-    [
-        (1, 2, {"target_tokens": 30}),
-        (1, 2, {"target_words": 12}),
-        (1, 2, {"target_characters": 90}),
-        (1, 2, {"target_characters": 900}),
-        (2, 3, {"target_characters": [600, 300]}),
-        (2, 2, {"target_tokens": [25, 40], "prompt_lengths": [2, 3]}),
-        (2, 2, {"target_sentences": [3, 2]}),
-        (2, 3, {"target_tokens": [25, 40], "num_beams": 3}),
-        (2, 40, {"target_characters": [600, 300], "num_beams": 3}),
-    ],
-)
-@pytest.mark.parametrize("layers", ["all", [0], [1]])
-@pytest.mark.parametrize("kind", ["llama", "bart"])
-def test_layers_are_told_the_same_whether_it_is_worked_out_ahead_or_not(
-    kind: str, layers: Any, rows: int, most: int, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokenizer, calls = byte_level_tokenizer(), []
-    model = wake(attach(model_of(kind, vocab_size=len(tokenizer)), "glide", tokenizer=tokenizer, layers=layers))
-    for projection in model.steering.projections.values():
-        projection.register_forward_hook(lambda *given: calls.append(given))
-    endless = {"eos_token_id": len(tokenizer), "max_new_tokens": 40, "do_sample": False}
-    source = torch.tensor([[5, 6, 7, 8], [9, 8, 7, 6]][:rows], device=DEVICE)
-    ahead = model.generate(source, **endless, **asked)
-    few = len(calls)
-    monkeypatch.setattr("impatience.control.following.ROWS", 0)
-    at_each_step = model.generate(source, **endless, **asked)
-    assert torch.equal(ahead, at_each_step)
-    assert len(calls) - few == 40 * len(model.steering.projections)
-    assert few <= most * len(model.steering.projections)
-
-
-def test_what_is_worked_out_ends_where_the_last_row_is_at_its_target() -> None:
-    cpu = torch.device("cpu")
-    counts, targets = coming([3.0, 1.0], [5.0, 4.0], cpu)
-    assert counts.tolist() == [[3, 4, 5, 6], [1, 2, 3, 4]]
-    assert targets.tolist() == [[5], [4]]
-    assert coming([0.0], [1000.0], cpu)[0].shape[1] == SIGNALS
-
-
-def test_layers_are_told_in_their_own_type() -> None:
-    told = Ahead.of([0.0], torch.rand(1, 4, 8), [torch.nn.Linear(8, 8)] * 3, torch.bfloat16).told
-    assert (told.shape, told.dtype) == ((3, 1, 4, 1, 8), torch.bfloat16)
-
-
 @pytest.mark.parametrize(("method", "kind"), LAYERED)
 def test_layer_projections_learn_also_under_checkpointing(method: str, kind: str) -> None:
     source, grads = batch(), []
     for checkpointing in (False, True):
         model = attach(model_of(kind), method, layers=[0, 1], noise=0)
-        for index, parameter in enumerate(model.steering.parameters()):
+        for index, parameter in enumerate(model.signal_parameters()):
             torch.nn.init.normal_(parameter, std=0.1, generator=torch.Generator(DEVICE).manual_seed(index))
         if checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.train()
         model(**source, labels=source["input_ids"], use_cache=False).loss.backward()
-        grads.append([parameter.grad for parameter in model.steering.parameters()])
+        grads.append([parameter.grad for parameter in model.signal_parameters()])
     for one, other in zip(*grads, strict=True):
         assert one.abs().max() > 0
         assert_close(other, one)

@@ -256,7 +256,7 @@ def test_amplitude_is_saved_not_worked_out_again(tmp_path: Path) -> None:
     with torch.no_grad():
         model.get_input_embeddings().weight.mul_(3)
     model.save_pretrained(tmp_path)
-    assert LengthControlled.from_pretrained(tmp_path).steering.amplitude == model.steering.amplitude
+    assert LengthControlled.from_pretrained(tmp_path).amplitude == model.amplitude
 
 
 @pytest.mark.parametrize("taught", [False, True])

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 import transformers
 
-from impatience.control.model import LengthControlled, attach
+from impatience.control.attach import attach
+from impatience.control.model import LengthControlled
 from impatience.environment import environment
 from impatience.errors import OptionError
 from impatience.registry import nearest

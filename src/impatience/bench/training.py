@@ -24,7 +24,8 @@ from rich.table import Table
 from impatience import environment
 from impatience.bench.base import SHAPES, place, shape_config
 from impatience.config import build
-from impatience.control.model import LengthControlled, attach
+from impatience.control.attach import attach
+from impatience.control.model import LengthControlled
 from impatience.data import Encoder, collate, load
 from impatience.sources import resolve
 from impatience.training.recipe import Recipe

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from impatience.control.model import LengthControlled, attach
+from impatience.control.attach import attach
+from impatience.control.model import LengthControlled
 from impatience.control.storage import PROMPT, is_length_controlled, load_base, load_prompt
 from impatience.errors import ImpatienceError, ModelFilesError
 from impatience.sources import resolve, toy

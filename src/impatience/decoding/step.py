@@ -9,7 +9,7 @@ have to look at the text itself, which choose outside of it. Shape letters: B ro
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,7 +151,7 @@ class DecodingStep:
     def __init__(
         self, model: LengthControlled, settings: DecodingSettings, size: BatchShape, example: Prefilled
     ) -> None:
-        self.settings, self.size, self.steering = settings, size, model.steering
+        self.settings, self.size, self.model = settings, size, model
         self.inner: Any = unwrap(model.base_model)
         self.device, self.dtype, self.places = self.inner.device, self.inner.dtype, places_of(self.inner)
         self.tally = StepCounter(model.vocabulary, settings.unit, self.device)
@@ -270,9 +270,10 @@ class DecodingStep:
     def _forward(self) -> None:
         """Leave the scores for the next token of every row."""
         numbers = self.numbers
+        signal: AbstractContextManager[None] = nullcontext()
         if self.settings.steered:
             progress = self.tally.progress(numbers[:, _TALLY:])[:, None]
-            self.steering.point(progress, numbers[:, _TARGET, None], self.settings.unit)
+            signal = self.model.step_signal(progress, numbers[:, _TARGET, None], self.settings.unit)
         columns = torch.arange(self.cache.read, device=self.device)
         mask = self._additive((columns < numbers[:, _BEGIN, None]) | (columns > self.column))
         given: dict[str, Any] = {"input_ids": numbers[:, _ID, None], "attention_mask": mask}
@@ -284,9 +285,8 @@ class DecodingStep:
             given |= {"position_ids": numbers[:, _POSITION, None], "past_key_values": self.cache}
         # cuDNN would plan for every shape anew, which it must not while a step is recorded.
         chosen = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-        with sdpa_kernel(chosen) if self.device.type == "cuda" else nullcontext():
+        with signal, sdpa_kernel(chosen) if self.device.type == "cuda" else nullcontext():
             logits = self.inner(**given, use_cache=True, return_dict=True).logits
-        self.steering.stop()
         self.scores.copy_(logits[:, -1])
 
     def _additive(self, unreadable: Tensor) -> Tensor:
@@ -346,8 +346,8 @@ def at_work(model: LengthControlled) -> Iterator[None]:
     inner: Any = unwrap(model.base_model)
     config, family = inner.config, model.family
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
+    model.clear_signal()
     with ExitStack() as after:
-        after.callback(model.steering.stop)
         if config._attn_implementation == "sdpa" and heads != config.num_attention_heads:
             after.callback(inner.set_attn_implementation, "sdpa")
             inner.set_attn_implementation(GROUPED)

@@ -177,16 +177,15 @@ def evaluate(
     requests = list(chosen_protocol.requests(examples, target_unit, partial(generator.count, unit=target_unit)))
     _check_requests(requests, protocol_name, examples)
     plan = batches(requests, batch_size)
-    steering = generator.model.steering
     weights = fingerprint(generator.model)
     config = {
         "name": name or f"{evaluated.name}-{strategy_name}",
         "model": evaluated.source,
         "fingerprint": weights,
         "dtype": str(generator.model.dtype).removeprefix("torch."),
-        "method": name_of(METHODS, steering.method),
-        "options": steering.method.options(),
-        "conventions": steering.conventions,
+        "method": name_of(METHODS, generator.model.method),
+        "options": generator.model.method.options(),
+        "conventions": generator.model.conventions,
         "prompt": dict(evaluated.prompt),
         "generate": generator.settings,
         "data": data,

@@ -6,7 +6,6 @@ FAMILY = Family(
     model_types=("bart", "mbart", "blenderbot"),
     decoder="model.decoder",
     positions="embed_positions",
-    ends={"bart": "final_layer_norm", "mbart": "fc2", "blenderbot": "fc2"},
     cross_attention=CrossAttention(
         module="encoder_attn",
         query="q_proj",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -75,8 +75,6 @@ class Family:
         layers: Path from the decoder to the list of its layers, each taking hidden states first.
         scale: What the decoder multiplies ``inputs_embeds`` by after they are handed to it.
         positions: Path from the decoder to its absolute position embeddings, where it has them.
-        ends: For model types of which it is known, path from a layer to the module whose bias, or product if that has
-            none, is the last it adds; the module is given (B, T, …).
         limit: Name of the configuration's field with the most positions there can be; None if there is no limit.
         cross_attention: Where the decoder reads the source; None for decoder-only models.
     """
@@ -86,7 +84,6 @@ class Family:
     layers: str = "layers"
     scale: Callable[[Any], float] = lambda config: 1.0  # noqa: ARG005
     positions: str | None = None
-    ends: Mapping[str, str] = field(default_factory=dict)
     limit: str | None = "max_position_embeddings"
     cross_attention: CrossAttention | None = None
 
@@ -102,11 +99,6 @@ class Family:
     def layers_of(self, model: Any) -> list[nn.Module]:
         """Return the decoder's layers."""
         return list(self.decoder_of(model).get_submodule(self.layers).children())
-
-    def end_before(self, layers: Sequence[nn.Module], index: int, config: Any) -> tuple[nn.Module, str] | None:
-        """Return the layer before one, and the path to its end; None if there is no such layer or no path is known."""
-        path = self.ends.get(config.model_type)
-        return (layers[index - 1], path) if index and path else None
 
     @property
     def reader(self) -> CrossAttention:

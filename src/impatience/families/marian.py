@@ -7,6 +7,5 @@ from impatience.families.bart import FAMILY as BART
 FAMILY = replace(
     BART,
     model_types=("marian", "pegasus"),
-    ends={"marian": "final_layer_norm", "pegasus": "fc2"},
     scale=lambda config: float(config.d_model**0.5) if config.scale_embedding else 1.0,
 )

@@ -6,7 +6,6 @@ FAMILY = Family(
     model_types=("t5", "mt5"),
     decoder="decoder",
     layers="block",
-    ends=dict.fromkeys(("t5", "mt5"), "layer.2.DenseReluDense.wo"),
     limit=None,
     cross_attention=CrossAttention(
         module="layer.1.EncDecAttention",

@@ -51,7 +51,7 @@ def authors_logits(model: LengthControlled, ids: torch.Tensor, length: int, skip
 
 def test_an_authors_checkpoint_loads_and_trains_as_theirs_does(checkpoint: Path) -> None:
     model = LengthControlled.from_pretrained(checkpoint)
-    assert model.steering.conventions == "authors"
+    assert model.conventions == "authors"
     labels = torch.tensor([[2, 8, 13, 21, 34, 1]])
     ids = torch.cat([torch.tensor([[model.config.decoder_start_token_id]]), labels[:, :-1]], 1)
     logits = model(input_ids=SOURCE, labels=labels).logits
@@ -67,12 +67,12 @@ def test_it_generates_as_theirs_does(checkpoint: Path) -> None:
     assert torch.allclose(torch.stack(out.logits, 1), expected, atol=1e-4)
 
 
-def test_layers_hear_the_same_at_a_step_of_few_rows_as_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_get_the_same_signal_at_a_step_of_few_rows_as_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
     model = wake(attach(tiny_model("bart"), "pre", layers="all", conventions="authors"))
-    told = {"target_tokens": 6, "max_new_tokens": 8, "output_logits": True, "return_dict_in_generate": True}
-    few = model.generate(SOURCE, **told).logits
-    monkeypatch.setattr("impatience.control.following.ROWS", 0)
-    assert torch.allclose(torch.stack(few), torch.stack(model.generate(SOURCE, **told).logits), atol=1e-5)
+    options = {"target_tokens": 6, "max_new_tokens": 8, "output_logits": True, "return_dict_in_generate": True}
+    few = model.generate(SOURCE, **options).logits
+    monkeypatch.setattr("impatience.control.generation.ROWS", 0)
+    assert torch.allclose(torch.stack(few), torch.stack(model.generate(SOURCE, **options).logits), atol=1e-5)
 
 
 def test_our_own_conventions_differ(checkpoint: Path) -> None:
