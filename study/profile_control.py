@@ -3,9 +3,9 @@
     python study/profile_control.py [--shape flan-t5-small] [--tokens 64] [--repeats 12] [--device cuda]
 
 First the model is timed against itself, as ``impatience bench overhead`` times it against the controlled one: what that
-says is what the machine adds. Then the parts of control are timed where they run: before the model reads, with what
-counting takes of it; and in the first layer's hook, which tells the layers. In the end the operations of a step are
-counted without and with control, those within others too, and the calls of Python, which a GPU waits for.
+says is what the machine adds. Then the two parts of control that run before each step are timed: setting the signal, and
+counting progress within it. In the end the operations of a step are counted without and with control, those within
+others and in hooks too, and the calls of Python, which a GPU waits for.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from impatience.bench import overhead
 from impatience.bench.base import BenchSetup, timed
-from impatience.control.ahead import SIGNALS
-from impatience.control.following import Following
-from impatience.control.hearing import Hearing
+from impatience.control.generation import GenerateSteering
+from impatience.control.projections import SIGNALS
+from impatience.vocabulary import Vocabulary
 
 
 def main() -> None:
@@ -54,11 +54,9 @@ def main() -> None:
     step = 1e6 * timed(sides["without"], trial.where) / wanted.tokens
     spent = {name: 1e6 * part / wanted.tokens for name, part in parts(sides["with"], trial).items()}
     print(f"a step without control: {step:.0f} µs")
-    control = spent["steer"] + spent["_at_first"]
-    print(f"control: {control:.0f} µs ({control / step:.1%}), of it counting {spent['_count']:.0f},")
-    print(
-        f"telling the layers {spent['_at_first']:.0f}; the rest: Python, and up to {SIGNALS} signals and maps at once"
-    )
+    control = spent["set_signal"]
+    print(f"control before a step: {control:.0f} µs ({control / step:.1%}), of it counting {spent['progress']:.0f};")
+    print(f"the rest: Python, and up to {SIGNALS} signals projected at once")
     calls = {name: operations(side, trial) for name, side in sides.items()}
     for name, count in calls["without"].items():
         per_step, more = count / wanted.tokens, (calls["with"][name] - count) / wanted.tokens
@@ -66,10 +64,10 @@ def main() -> None:
 
 
 def parts(write: Callable[[], Any], trial: BenchSetup) -> dict[str, float]:
-    """Return the seconds that the parts of control took while a text was written; ``_count`` is a part of ``steer``."""
-    spent = dict.fromkeys(("steer", "_count", "_at_first"), 0.0)
+    """Return the seconds that control took before all steps of a text; ``progress`` is a part of ``set_signal``."""
+    spent = dict.fromkeys(("set_signal", "progress"), 0.0)
     with ExitStack() as patched:
-        for name, owner in zip(spent, (Following, Following, Hearing), strict=True):
+        for name, owner in zip(spent, (GenerateSteering, Vocabulary), strict=True):
             patched.enter_context(patch.object(owner, name, _timed(spent, name, getattr(owner, name))))
         timed(write, trial.where)
     return spent

@@ -144,9 +144,9 @@ class GenerateSteering:
         else:
             targets = self._cpu_targets.repeat(rows)
             written = torch.arange(ids.shape[1]) >= targets.start[:, None]
-            progress = steering.vocabulary.progress(ids.cpu(), written, targets.unit)[:, -1]
-            counts = torch.minimum(progress, targets.target.float())
-            steering.set_projected(self._precomputed.lookup(counts.tolist(), targets.target.tolist()))
+            progress = steering.vocabulary.progress(ids.cpu(), written, targets.unit)[:, -1].tolist()
+            lengths = targets.target.tolist()
+            steering.set_projected(self._precomputed.lookup([*map(min, progress, lengths)], lengths))
 
 
 @contextmanager
