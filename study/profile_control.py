@@ -3,8 +3,8 @@
     python study/profile_control.py [--shape flan-t5-small] [--tokens 64] [--repeats 12] [--device cuda]
 
 First the model is timed against itself, as ``impatience bench overhead`` times it against the controlled one: what that
-says is what the machine adds. Then the two parts of control that run before each step are timed: setting the signal, and
-counting progress within it. In the end the operations of a step are counted without and with control, those within
+says is what the machine adds. Then the two parts of control that run before each step are timed: setting the signal,
+and counting progress within it. In the end the operations of a step are counted without and with control, those within
 others and in hooks too, and the calls of Python, which a GPU waits for.
 """
 

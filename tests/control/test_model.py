@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from transformers.pytorch_utils import Conv1D
 
 from impatience import LengthControlled, attach
 from impatience.errors import (
-    ModelFilesError,
     OptionError,
     SourceError,
     TargetError,
@@ -197,22 +195,6 @@ def test_peft_before_and_after_say_the_same(kind: str, tmp_path: Path) -> None:
     assert torch.equal(again(**BATCH, labels=IDS).logits, logits)
 
 
-@pytest.mark.parametrize("rslora", [False, True], ids=["plain", "left to PEFT"])
-def test_a_merged_adapter_writes_the_same_without_peft(rslora: bool, tmp_path: Path) -> None:
-    config = lora("llama")
-    config.use_rslora = rslora
-    model = attach(get_peft_model(tiny_model("llama"), config), "pre").eval()
-    for name, parameter in model.named_parameters():
-        if "lora_" in name:
-            torch.nn.init.normal_(parameter, std=0.2, generator=torch.Generator().manual_seed(3))
-    logits, written = model(**BATCH, labels=IDS).logits, model.generate(**BATCH, target_tokens=[4, 9], landing="exact")
-    model.save_pretrained(tmp_path)
-    merged = LengthControlled.from_pretrained(tmp_path, base_model=tiny_model("llama"), merge=True)
-    assert type(merged.base_model).__name__ == "LlamaForCausalLM"
-    assert torch.allclose(merged(**BATCH, labels=IDS).logits, logits, atol=1e-4)
-    assert torch.equal(merged.generate(**BATCH, target_tokens=[4, 9], landing="exact"), written)
-
-
 # Trainer
 
 
@@ -238,71 +220,3 @@ def test_the_plain_trainer_trains_saves_and_resumes(kind: str, tmp_path: Path) -
     resumed = train(4, resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     for name, value in resumed.state_dict().items():
         assert torch.allclose(value, trained.state_dict()[name], atol=1e-6)
-
-
-# Files
-
-
-def test_a_tokenizer_is_saved_and_loaded_with_the_model(tmp_path: Path) -> None:
-    tokenizer = byte_level_tokenizer()
-    attach(tiny_model("llama", vocab_size=len(tokenizer)), "pre", tokenizer=tokenizer).save_pretrained(tmp_path)
-    again = LengthControlled.from_pretrained(tmp_path)
-    _, reports = again.generate(**BATCH, target_words=[2, 7], landing="exact", return_report=True)
-    assert [report.length for report in reports] == [2, 7]
-
-
-def test_amplitude_is_saved_not_worked_out_again(tmp_path: Path) -> None:
-    model = attach(tiny_model("llama"), "pre")
-    with torch.no_grad():
-        model.get_input_embeddings().weight.mul_(3)
-    model.save_pretrained(tmp_path)
-    assert LengthControlled.from_pretrained(tmp_path).amplitude == model.amplitude
-
-
-@pytest.mark.parametrize("taught", [False, True])
-def test_whether_it_was_trained_is_saved(taught: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    model = attach(tiny_model("llama"), "pre").train(taught)
-    model(**BATCH, labels=BATCH["input_ids"])
-    model.save_pretrained(tmp_path)
-    LengthControlled.from_pretrained(tmp_path).generate(**BATCH, target_tokens=3)
-    assert ("has not been trained" in caplog.text) == (not taught)
-
-
-def test_files_that_do_not_say_so_are_of_a_trained_model(tmp_path: Path) -> None:
-    attach(tiny_model("llama"), "pre").save_pretrained(tmp_path)
-    settings = tmp_path / "impatience.json"
-    older = json.loads(settings.read_text())
-    del older["taught"]
-    settings.write_text(json.dumps(older))
-    assert LengthControlled.from_pretrained(tmp_path).taught
-
-
-def test_damaged_foreign_and_unsafe_files_are_refused(tmp_path: Path) -> None:
-    attach(tiny_model("llama"), "pre").save_pretrained(tmp_path)
-    settings = tmp_path / "impatience.json"
-    good = settings.read_text()
-    settings.write_text(good[:40])
-    with pytest.raises(ModelFilesError, match="damaged"):
-        LengthControlled.from_pretrained(tmp_path)
-    settings.write_text(json.dumps(json.loads(good) | {"format": 9}))
-    with pytest.raises(ModelFilesError, match="format 9"):
-        LengthControlled.from_pretrained(tmp_path)
-    settings.write_text(good)
-    with pytest.raises(OptionError, match="trust_remote_code"):
-        LengthControlled.from_pretrained(tmp_path, trust_remote_code=True)
-    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
-    with pytest.raises(OSError, match="safetensors"):
-        LengthControlled.from_pretrained(tmp_path)
-
-
-def test_a_method_of_ones_own_works_but_needs_a_name_to_be_saved(tmp_path: Path) -> None:
-    class Own(EmbeddingMethod):
-        def embedding(self, progress: Any, target: Any, width: int) -> Any:
-            return (progress / target)[..., None].expand(-1, -1, width)
-
-    model = attach(tiny_model("llama"), Own())
-    assert model.generate(**BATCH, target_tokens=5, landing="exact").shape[1] == 10
-    with pytest.raises(OptionError, match="Register it"):
-        model.save_pretrained(tmp_path)
-    with pytest.raises(OptionError, match="has its options already"):
-        attach(tiny_model("llama"), Own(), strength=2)

@@ -17,12 +17,12 @@ from impatience.errors import ImpatienceError, ModelFilesError
 from impatience.sources import resolve, toy
 
 
-def settings_of(prompt: Mapping[str, Any]) -> dict[str, Any]:
+def generation_settings(prompt: Mapping[str, Any]) -> dict[str, Any]:
     """Return what ``generate`` is always given with a model, from how it was trained."""
     return {"no_loops": prompt["no_loops"]} if prompt.get("no_loops") else {}
 
 
-def from_anywhere(name: str | Path) -> str:
+def name_from_anywhere(name: str | Path) -> str:
     """Return what a model is called in a process that runs in another folder."""
     return os.path.abspath(name) if Path(name).is_dir() else str(name)
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from impatience.control.generation import GenerateCall, steer_each_step, without_forced_eos
 from impatience.control.steering import BatchTargets, Conventions, Steering
-from impatience.control.storage import keep_tied_once, load_parts, save_parts
+from impatience.control.storage import load_parts, save_parts, share_tied_weights
 from impatience.errors import SourceError, TargetError
 from impatience.families import family_of, unwrap
 from impatience.lengths import Landing, Target, Unit
@@ -46,7 +46,7 @@ class LengthControlled(nn.Module):
         self.vocabulary = Vocabulary(inner.config.vocab_size, self.family.special_ids(inner), tokenizer)
         self.steering = Steering(inner, self.family, method, self.vocabulary, conventions, amplitude)
         self.taught = self._warned = False
-        keep_tied_once(self)
+        share_tied_weights(self)
         self.train(base_model.training)
 
     @property
