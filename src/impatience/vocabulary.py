@@ -81,6 +81,7 @@ class Vocabulary:
         self.special_ids = frozenset(i for i in ids if 0 <= i < size)
         self._tables: dict[torch.device, Tables] = {}
         self._special: dict[torch.device, Tensor] = {}
+        self._continuations: dict[tuple[bytes, torch.device], Tensor] = {}
 
     def special(self, device: torch.device) -> Tensor:
         """Return the (V,) mask of special ids."""
@@ -181,6 +182,20 @@ class Vocabulary:
             opens=flags(text == first.strip() for text, first in zip(stripped, alone, strict=True)),
         )
 
+    def continuations(self, opened: bytes, device: torch.device) -> Tensor:
+        """Return the (V,) tokens that may follow the bytes of an unfinished character, or none of them.
+
+        White space that is split over several tokens is never allowed.
+        """
+        if (opened, device) not in self._continuations:
+            table = self.tables(torch.device("cpu"))
+            allowed = table.fragment.clone() if opened else ~table.fragment
+            for i in torch.nonzero(allowed).flatten().tolist():
+                if opened or not self.pieces[i].isascii():
+                    allowed[i] = _continues(opened, self.pieces[i])
+            self._continuations[opened, device] = allowed.to(device)
+        return self._continuations[opened, device]
+
     def beginning(self, ids: Sequence[int], most: int, unit: Unit) -> tuple[int, ...]:
         """Return as long a beginning of a text as has no more of a unit than that."""
         end, beyond = 0, len(ids) + 1
@@ -258,6 +273,26 @@ def open_character(tail: bytes) -> bytes:
             needed = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
             return tail[-size:] if size < needed else b""
     return b""
+
+
+def _continues(opened: bytes, piece: bytes) -> bool:
+    """Check whether a token continues an unfinished character validly, without completing white space."""
+    together = opened + piece
+    rest = open_character(together)
+    whole, completions = together[: len(together) - len(rest)], (rest + b"\x80" * 3, rest + b"\xbf" * 3)
+    if rest and not any(_begins_with_character(completion) for completion in completions):
+        return False
+    try:
+        text = whole.decode("utf-8", "strict")
+    except UnicodeDecodeError:
+        return False
+    return not (opened and text[:1].isspace())
+
+
+def _begins_with_character(text: bytes) -> bool:
+    """Check whether bytes begin with a valid character of more than one byte."""
+    size = 2 if text[0] < 0xE0 else 3 if text[0] < 0xF0 else 4
+    return "\ufffd" not in text[:size].decode("utf-8", "replace")
 
 
 _NEVER = 2**40

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from impatience.control.sampling import LEAST, Draws, drawn
+from impatience.control.sampling import LEAST, Draws, noisy_scores
 
 
 def chosen(scores: torch.Tensor, draws: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
-    return drawn(scores, draws, steps).argmax(-1)
+    return noisy_scores(scores, draws, steps).argmax(-1)
 
 
 def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
@@ -38,7 +38,7 @@ def test_what_is_hardly_likely_is_never_drawn() -> None:
 
 def test_draw_0_takes_the_likeliest_and_leaves_all_scores() -> None:
     scores = torch.randn(3, 50, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(drawn(scores, torch.zeros(3).long(), torch.arange(3)), scores)
+    assert torch.equal(noisy_scores(scores, torch.zeros(3).long(), torch.arange(3)), scores)
 
 
 def test_a_row_draws_the_same_alone_and_beside_others() -> None:

@@ -20,8 +20,8 @@ from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from impatience.control.model import LengthControlled
-from impatience.control.repetition import NoLoops, bar
-from impatience.control.sampling import drawn
+from impatience.control.repetition import NoLoops, bar_repeats
+from impatience.control.sampling import noisy_scores
 from impatience.control.stopping import LandingProcessor
 from impatience.data import Begun
 from impatience.decoding.cuda_graphs import CudaGraphs
@@ -305,17 +305,17 @@ class DecodingStep:
             columns = torch.arange(self.size.steps, device=self.device) - start[:, None]
             ids = self.text.gather(1, columns.clamp(min=0))  # (B, W), every text's last id in the last column
         if self.settings.no_loops is not None:
-            scores = bar(ids, scores, self.settings.no_loops, start[:, None])
+            scores = bar_repeats(ids, scores, self.settings.no_loops, start[:, None])
             chance = self._eos_probability(scores)
         written = scores.argmax(-1)
         self._note(self.choice, written)
         self._note(self.chance, chance)
         if self.lander is not None:
-            self.lander.follow(numbers[:, _TARGET], start, start + numbers[:, _BUDGET])
+            self.lander.set_rows(numbers[:, _TARGET], start, start + numbers[:, _BUDGET])
             scores = self.lander(ids, scores)
             written = scores.argmax(-1)
         if self.settings.draws:
-            written = drawn(scores, numbers[:, _DRAW], count).argmax(-1)
+            written = noisy_scores(scores, numbers[:, _DRAW], count).argmax(-1)
         self._note(self.text, written)
         budget, kept = numbers[:, _BUDGET], self.tally.advance(numbers[:, _TALLY:], written)
         ended = (written[:, None] == self.eos).any(1) | (count + live >= budget)
