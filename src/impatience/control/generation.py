@@ -6,6 +6,7 @@ import copy
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -127,10 +128,11 @@ class GenerateSteering:
         # Weights that are sharded over processes are whole only while the model runs.
         sharded = torch.distributed.is_available() and torch.distributed.is_initialized()
         if steering.projections and steering.conventions == "paper" and not sharded:
-            self._precomputed = PrecomputedProjections(self._signal, steering.projections.values(), dtype)
 
-    def _signal(self, counts: Tensor, targets: Tensor) -> Tensor:
-        return self._steering.embedding(*in_tokens(counts, targets, self._targets.unit))
+            def signal(counts: Tensor, lengths: Tensor) -> Tensor:
+                return steering.embedding(*in_tokens(counts, lengths, targets.unit))
+
+            self._precomputed = PrecomputedProjections(signal, steering.projections.values(), dtype)
 
     def set_signal(self, ids: Tensor, columns: int) -> None:
         """Set the signal for the last columns of (B, T) ids."""
@@ -172,10 +174,11 @@ def steer_each_step(model: Any, steering: Steering, targets: BatchTargets) -> It
         steering.clear()
 
 
+@dataclass
 class GenerateCall:
     """One ``generate`` call with a target: prepares its arguments and finishes its output.
 
-    Args:
+    Attributes:
         target: Length asked for, one value a row.
         landing: Stopping mode.
         start: (B,) column of the first written id; earlier than ``first`` where a text is resumed.
@@ -184,17 +187,12 @@ class GenerateCall:
         vocabulary: Counts lengths.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        landing: Landing,
-        start: Tensor,
-        first: int,
-        room: int | None,
-        vocabulary: Vocabulary,
-    ) -> None:
-        self.target, self.landing, self.start, self.first = target, landing, start, first
-        self.room, self.vocabulary = room, vocabulary
+    target: Target
+    landing: Landing
+    start: Tensor
+    first: int
+    room: int | None
+    vocabulary: Vocabulary
 
     def prepare(self, defaults: Any, kwargs: dict[str, Any], *, report: bool) -> dict[str, Any]:
         """Return the arguments for ``generate``: the caller's, a limit of steps, and the logits processors."""

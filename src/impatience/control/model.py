@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from impatience.control.generation import GenerateCall, steer_each_step, without_forced_eos
 from impatience.control.steering import BatchTargets, Conventions, Steering
-from impatience.control.storage import load_parts, save_parts, share_tied_weights
+from impatience.control.storage import load_parts, save_model, share_tied_weights
 from impatience.errors import SourceError, TargetError
 from impatience.families import family_of, unwrap
 from impatience.lengths import Landing, Target, Unit
@@ -28,7 +28,19 @@ log = logging.getLogger(__name__)
 
 
 class LengthControlled(nn.Module):
-    """A model that writes to length. Attributes that it does not define are those of the base model."""
+    """A model that writes to length. Attributes that it does not define are those of the base model.
+
+    Attributes:
+        base_model: Hugging Face model, also one that PEFT has wrapped.
+        tokenizer: Tokenizer, or None if only tokens can be counted.
+        family: Declaration of where the decoder is.
+        vocabulary: Counts lengths on ids.
+        method: Method that computes the signal.
+        conventions: Conventions of the paper's text, or of its authors' code; see ``attach``.
+        width: Width D of the signal.
+        amplitude: Factor of the signal at full strength.
+        taught: Whether the model was trained with its signal.
+    """
 
     def __init__(
         self,
@@ -45,33 +57,15 @@ class LengthControlled(nn.Module):
         self.family = family_of(inner)
         self.vocabulary = Vocabulary(inner.config.vocab_size, self.family.special_ids(inner), tokenizer)
         self.steering = Steering(inner, self.family, method, self.vocabulary, conventions, amplitude)
+        self.method, self.conventions = method, conventions
+        self.width, self.amplitude = self.steering.width, self.steering.amplitude
         self.taught = self._warned = False
         share_tied_weights(self)
         self.train(base_model.training)
 
     @property
-    def method(self) -> Method:
-        """The method that computes the signal."""
-        return self.steering.method
-
-    @property
-    def conventions(self) -> Conventions:
-        """The conventions of the signal: those of the paper's text, or of its authors' code."""
-        return self.steering.conventions
-
-    @property
-    def amplitude(self) -> float:
-        """The factor of the signal at full strength."""
-        return self.steering.amplitude
-
-    @property
-    def width(self) -> int:
-        """The width D of the signal."""
-        return self.steering.width
-
-    @property
     def steers(self) -> bool:
-        """Whether the base model gets a signal."""
+        """True if the base model gets a signal."""
         return self.steering.steers
 
     def signal_parameters(self) -> list[nn.Parameter]:
@@ -242,7 +236,7 @@ class LengthControlled(nn.Module):
 
     def save_pretrained(self, folder: Any, **kwargs: Any) -> None:
         """Save the model to a folder, in safetensors and JSON only, for ``from_pretrained``."""
-        save_parts(folder, self.base_model, self.steering, self.tokenizer, taught=self.taught, **kwargs)
+        save_model(folder, self, self.steering, **kwargs)
 
     @classmethod
     def from_pretrained(

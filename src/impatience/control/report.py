@@ -17,7 +17,7 @@ Landed = Literal["natural", "forced", "missed"]
 
 @dataclass(frozen=True)
 class LengthReport:
-    """How one text ended.
+    """Report on how one text ended.
 
     Attributes:
         length: Length of the text, in the unit asked for.

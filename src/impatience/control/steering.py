@@ -56,17 +56,11 @@ class BatchTargets:
 
 @dataclass
 class PassSignal:
-    """The signal of one forward pass, in one of three forms.
+    """The signal of one forward pass, in one of three forms."""
 
-    Attributes:
-        embedding: (B, T, D) signal to add at the decoder's input, or to project for each layer.
-        projected: (L, B, 1, D) signal, projected for each layer already.
-        progress: (B, T) progress and (B, 1) target, from which an attention bias is computed.
-    """
-
-    embedding: Tensor | None = None
-    projected: Tensor | None = None
-    progress: tuple[Tensor, Tensor] | None = None
+    embedding: Tensor | None = None  # (B, T, D), for the decoder's input or to be projected for each layer
+    projected: Tensor | None = None  # (L, B, 1, D), one for each layer
+    progress: tuple[Tensor, Tensor] | None = None  # (B, T) and target (B, 1), for an attention bias
 
 
 class Steering(nn.Module):
@@ -123,18 +117,18 @@ class Steering(nn.Module):
 
     @property
     def attached(self) -> bool:
-        """Whether any hook is on the model."""
+        """True if hooks are on the model."""
         return bool(self._handles)
 
     @property
     def steers(self) -> bool:
-        """Whether the model gets a signal."""
+        """True if the model gets a signal."""
         signals = isinstance(self.method, EmbeddingMethod | AttentionMethod)
         return self.attached and self.amplitude * self.factor != 0 and signals
 
     @property
     def needed_in_backward(self) -> bool:
-        """Whether gradient checkpointing would run the hooks again, in the backward pass."""
+        """True if gradient checkpointing would run the hooks again, in the backward pass."""
         return self.training and (bool(self.projections) or self.current.progress is not None)
 
     def detach(self) -> None:

@@ -52,28 +52,19 @@ class Saved:
     taught: bool = True
 
 
-def save_parts(
-    folder: str | Path,
-    base_model: Any,
-    steering: Steering,
-    tokenizer: Any,
-    *,
-    taught: bool,
-    state_dict: dict[str, Tensor] | None = None,
-    **kwargs: Any,
+def save_model(
+    folder: str | Path, model: Any, steering: Steering, state_dict: dict[str, Tensor] | None = None, **kwargs: Any
 ) -> None:
-    """Save a base model, its steering, and its tokenizer if there is one.
+    """Save a ``LengthControlled`` model, with its tokenizer if it has one.
 
     Args:
         folder: Folder to save to.
-        base_model: Model without its ``LengthControlled`` wrapper.
+        model: Model to save.
         steering: Steering of the model.
-        tokenizer: Tokenizer or None.
-        taught: Whether the model was trained with its signal.
-        state_dict: Weights of the wrapper if they are not those of the modules, e.g. gathered from shards.
+        state_dict: Weights of the model if they are not those of its modules, e.g. gathered from shards.
         **kwargs: Arguments of the base model's ``save_pretrained``.
     """
-    folder, method_type = Path(folder), type(steering.method)
+    folder, base_model, method_type = Path(folder), model.base_model, type(steering.method)
     method = next((name for name in METHODS if METHODS[name] is method_type), None)
     if method is None:
         raise OptionError(
@@ -94,14 +85,14 @@ def save_parts(
         "options": steering.method.options(),
         "conventions": steering.conventions,
         "amplitude": steering.amplitude,
-        "tokenizer": tokenizer is not None,
-        "taught": taught,
+        "tokenizer": model.tokenizer is not None,
+        "taught": model.taught,
     }
     (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     if tensors:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS)
-    if tokenizer is not None:
-        tokenizer.save_pretrained(folder)
+    if model.tokenizer is not None:
+        model.tokenizer.save_pretrained(folder)
 
 
 def _without_prefix(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""BART and its kin whose embedding module scales its own output."""
+"""BART and related models whose embedding module scales its own output."""
 
 from impatience.families.base import CrossAttention, Family
 

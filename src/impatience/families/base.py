@@ -1,4 +1,4 @@
-"""What a family is: a declaration of where a kind of model keeps its decoder. It knows no method."""
+"""Defines a family: a declaration of where a kind of model has its decoder. A family knows no method."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 _SAMPLE = 8192
+"""Most token embeddings to measure."""
 
 
 @dataclass(frozen=True)
 class CrossAttention:
-    """Where a decoder layer reads the source.
+    """Declares the cross-attention of a decoder layer.
 
     Attributes:
         module: Path from a decoder layer to its cross-attention.
@@ -37,7 +38,7 @@ class CrossAttention:
         return layer.get_submodule(self.module)
 
     def scores(self, attention: nn.Module, args: Any, kwargs: Any, config: Any) -> tuple[Tensor, Tensor]:
-        """Return the (B, H, T, S) scores a call would have, and the (B, S) source tokens that are no padding."""
+        """Return the (B, H, T, S) scores of a call, and the (B, S) mask of source tokens that are not padding."""
         steps = args[0] if args else kwargs["hidden_states"]
         source = kwargs["key_value_states"]
         heads = self.heads(config)
@@ -67,16 +68,16 @@ class CrossAttention:
 
 @dataclass(frozen=True)
 class Family:
-    """Where a kind of model keeps its decoder and how it takes its input.
+    """Declares where a kind of model has its decoder and how it takes its input.
 
     Attributes:
-        model_types: The ``config.model_type`` of every model this holds for.
+        model_types: ``config.model_type`` of all models that the declaration holds for.
         decoder: Path from the model to its decoder: the module that takes ``input_ids`` or ``inputs_embeds``.
         layers: Path from the decoder to the list of its layers, each taking hidden states first.
-        scale: What the decoder multiplies ``inputs_embeds`` by after they are handed to it.
-        positions: Path from the decoder to its absolute position embeddings, where it has them.
-        limit: Name of the configuration's field with the most positions there can be; None if there is no limit.
-        cross_attention: Where the decoder reads the source; None for decoder-only models.
+        scale: Returns the factor by which the decoder multiplies ``inputs_embeds``.
+        positions: Path from the decoder to its absolute position embeddings; None if it has none.
+        limit: Name of the configuration field with the number of positions; None if there is no limit.
+        cross_attention: Cross-attention of the decoder; None for decoder-only models.
     """
 
     model_types: tuple[str, ...]
@@ -89,7 +90,7 @@ class Family:
 
     @property
     def encoder_decoder(self) -> bool:
-        """Whether the source has an encoder of its own."""
+        """True if the model has an encoder."""
         return self.cross_attention is not None
 
     def decoder_of(self, model: Any) -> Any:
@@ -107,7 +108,7 @@ class Family:
         return self.cross_attention
 
     def width(self, model: Any) -> int:
-        """Return D, the width of the vectors that the decoder takes."""
+        """Return D, the width of the decoder's input embeddings."""
         return int(self.decoder_of(model).get_input_embeddings().embedding_dim)
 
     def embedding_rms(self, model: Any) -> float:
@@ -119,11 +120,11 @@ class Family:
         return float(seen.square().mean().sqrt())
 
     def room(self, model: Any) -> int | None:
-        """Return how many positions the decoder has, or None if there is no limit."""
+        """Return the number of positions of the decoder, or None if there is no limit."""
         return int(getattr(model.config, self.limit)) if self.limit else None
 
     def special_ids(self, model: Any) -> list[int]:
-        """Return the ids that the model's configuration knows to be no part of a text."""
+        """Return the ids that the model's configuration calls special."""
         names = ("pad", "bos", "eos", "decoder_start", "forced_bos")
         ids: list[int] = []
         for config in (model.config, model.generation_config):
@@ -133,7 +134,7 @@ class Family:
 
 
 def unwrap(model: Any) -> Any:
-    """Return the Hugging Face model inside wrappers that PEFT or torch.compile put around it."""
+    """Return the Hugging Face model inside the wrappers of PEFT and torch.compile."""
     while True:
         if hasattr(model, "get_base_model"):
             model = model.get_base_model()

@@ -1,4 +1,4 @@
-"""GPT-NeoX: Pythia and its kin."""
+"""GPT-NeoX, e.g. Pythia."""
 
 from impatience.families.base import Family
 

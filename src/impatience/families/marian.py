@@ -1,4 +1,4 @@
-"""Marian and Pegasus: BART's architecture, but the decoder scales the embeddings it is handed."""
+"""Marian and Pegasus: BART's architecture, but the decoder scales the embeddings that it gets."""
 
 from dataclasses import replace
 
