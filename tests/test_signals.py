@@ -54,22 +54,22 @@ def test_lrpe_is_appendix_g(width: int) -> None:
 
 
 @pytest.mark.parametrize(("countdown", "share"), [(24, 0.5), (5, 0.8)])
-def test_glide_is_pre_by_a_clock_of_two_parts(countdown: int, share: float) -> None:
+def test_glide_is_pre_with_a_ratio_of_two_parts(countdown: int, share: float) -> None:
     method = METHODS["glide"].from_options(countdown=float(countdown), share=share)
     for target in (1, 4, 5, 24, 25, 400):
         steps = torch.arange(target + 1.0)[None]
-        clock = []
+        ratio = []
         for p in range(target + 1):
             if target - p <= countdown:
-                clock.append(1 - share * (target - p) / countdown)
+                ratio.append(1 - share * (target - p) / countdown)
             else:
-                clock.append((1 - share) * p / (target - countdown))
-        goal = torch.tensor([[float(target)]])
-        assert method.ratio(steps, goal)[0].tolist() == pytest.approx(clock, abs=1e-6)
-        assert clock == sorted(clock)
-        assert clock[-1] == 1
-        expected = METHODS["pre"].from_options().embedding(torch.tensor([clock]), torch.ones(1, 1), 64)
-        torch.testing.assert_close(method.embedding(steps, goal, 64), expected, atol=1e-4, rtol=0)
+                ratio.append((1 - share) * p / (target - countdown))
+        target_row = torch.tensor([[float(target)]])
+        assert method.ratio(steps, target_row)[0].tolist() == pytest.approx(ratio, abs=1e-6)
+        assert ratio == sorted(ratio)
+        assert ratio[-1] == 1
+        expected = METHODS["pre"].from_options().embedding(torch.tensor([ratio]), torch.ones(1, 1), 64)
+        torch.testing.assert_close(method.embedding(steps, target_row, 64), expected, atol=1e-4, rtol=0)
 
 
 def test_the_last_steps_of_glide_look_the_same_at_every_target() -> None:
@@ -86,7 +86,7 @@ def test_the_last_steps_of_glide_look_the_same_at_every_target() -> None:
     ("options", "message"),
     [({"countdown": 0.5}, "countdown=0.5"), ({"countdown": math.inf}, "countdown=inf"), ({"share": 1.0}, "share=1.0")],
 )
-def test_glide_refuses_a_clock_that_cannot_run(options: dict[str, float], message: str) -> None:
+def test_glide_refuses_a_countdown_or_share_out_of_range(options: dict[str, float], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         METHODS["glide"].from_options(**options)
 

@@ -40,12 +40,12 @@ def lora(kind: str) -> LoraConfig:
 
 
 @pytest.mark.parametrize("bad", [0, -5, float("nan"), 2.5, "many", [3, 0]])
-def test_a_target_that_cannot_be(bad: Any) -> None:
+def test_a_target_that_is_no_whole_number_is_refused(bad: Any) -> None:
     with pytest.raises(TargetError, match="whole number of at least 1"):
         attach(tiny_model("llama"), "pre").generate(**BATCH, target_tokens=bad)
 
 
-def test_no_target_two_targets_and_too_many() -> None:
+def test_no_target_two_targets_and_too_many_are_refused() -> None:
     model = attach(tiny_model("llama"), "pre")
     with pytest.raises(TargetError, match="generate needs a target"):
         model.generate(**BATCH)
@@ -60,7 +60,7 @@ def test_no_target_two_targets_and_too_many() -> None:
 
 
 @pytest.mark.parametrize("kind", ["llama", "bart", "gpt2"])
-def test_a_target_or_source_longer_than_the_model(kind: str) -> None:
+def test_a_target_or_source_longer_than_the_model_is_refused(kind: str) -> None:
     model = attach(tiny_model(kind), "pre")
     with pytest.raises(TargetError, match="has room for"):
         model.generate(**BATCH, target_tokens=300)
@@ -74,7 +74,7 @@ def test_a_model_without_a_limit_takes_any_target() -> None:
     assert out.shape[1] <= 4
 
 
-def test_an_empty_source() -> None:
+def test_an_empty_source_is_refused() -> None:
     model = attach(tiny_model("llama"), "pre")
     with pytest.raises(SourceError, match="empty"):
         model.generate(torch.empty(1, 0, dtype=torch.long), target_tokens=5)
@@ -82,7 +82,7 @@ def test_an_empty_source() -> None:
         model.generate(IDS, attention_mask=torch.tensor([[1] * 4, [0] * 4]), target_tokens=5)
 
 
-def test_words_without_a_tokenizer_and_models_without_eos() -> None:
+def test_words_without_a_tokenizer_and_models_without_eos_are_refused() -> None:
     model = attach(tiny_model("llama"), "pre")
     with pytest.raises(TokenizerError, match="tokenizer=tokenizer"):
         model.generate(**BATCH, target_words=5)
@@ -91,7 +91,7 @@ def test_words_without_a_tokenizer_and_models_without_eos() -> None:
         model.generate(**BATCH, target_tokens=5)
 
 
-def test_unknown_names_and_models() -> None:
+def test_unknown_names_and_models_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'pre'"):
         attach(tiny_model("llama"), "prre")
     with pytest.raises(UnsupportedModelError, match=r"model_types=\('opt',\)"):
@@ -110,7 +110,7 @@ def test_unknown_names_and_models() -> None:
         attach(tiny_model("llama"), "pre", layers=[7])
 
 
-def test_a_failed_call_leaves_no_trace() -> None:
+def test_a_failed_call_leaves_the_model_unchanged() -> None:
     base = tiny_model("llama")
     model = attach(base, "pre")
     with pytest.raises(Exception, match="nonsense"):
@@ -123,7 +123,7 @@ def test_a_failed_call_leaves_no_trace() -> None:
 # What generation defaults must not do
 
 
-def test_lengths_that_the_model_was_saved_with_do_not_fight_the_target() -> None:
+def test_the_models_saved_length_limits_do_not_override_the_target() -> None:
     base = tiny_model("bart")
     base.generation_config.update(min_length=30, max_length=40, forced_bos_token_id=2)
     model = attach(base, "pre")
@@ -142,7 +142,7 @@ def test_the_callers_own_limits_and_config_are_kept() -> None:
     assert config.to_dict() == before
 
 
-def test_a_prompt_cannot_be_read_in_chunks() -> None:
+def test_prefill_in_chunks_is_refused() -> None:
     with pytest.raises(OptionError, match="prefill_chunk_size=2"):
         attach(tiny_model("llama"), "pre").generate(torch.tensor([[5, 6, 7]]), target_tokens=3, prefill_chunk_size=2)
 
@@ -154,7 +154,7 @@ def test_several_eos_ids_end_a_text() -> None:
     assert [report.length for report in reports] == [4, 9]
 
 
-def test_a_chat_templates_prompt() -> None:
+def test_a_chat_template_prompt_is_not_counted() -> None:
     tokenizer = byte_level_tokenizer()
     model = attach(tiny_model("llama", vocab_size=len(tokenizer)), "pre", tokenizer=tokenizer)
     tokenizer.padding_side = "left"
@@ -170,7 +170,7 @@ def test_a_chat_templates_prompt() -> None:
 
 
 @pytest.mark.parametrize("kind", ONE_A_FAMILY)
-def test_peft_before_and_after_say_the_same(kind: str, tmp_path: Path) -> None:
+def test_peft_before_and_after_attach_give_the_same_logits(kind: str, tmp_path: Path) -> None:
     def stirred(model: Any) -> Any:
         for name, parameter in model.named_parameters():
             if "lora_" in name:

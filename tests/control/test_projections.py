@@ -21,7 +21,7 @@ from control.test_contract import (
     family_of,
     model_of,
     teacher_forced,
-    wake,
+    randomize_projections,
 )
 from impatience import attach
 from impatience.control.generation import GenerateSteering
@@ -48,7 +48,7 @@ def deep_model(kind: str) -> Any:
 
 def controlled(kind: str, layers: Any = "all") -> Any:
     """Return such a model with projections that are not zero."""
-    return wake(attach(deep_model(kind), "glide", layers=layers))
+    return randomize_projections(attach(deep_model(kind), "glide", layers=layers))
 
 
 def directly() -> Any:
@@ -99,7 +99,9 @@ def test_precomputed_texts_equal_direct_ones_and_project_seldom(
     kind: str, layers: Any, rows: int, most: int, options: dict[str, Any]
 ) -> None:
     tokenizer, calls = toys.byte_level_tokenizer(), []
-    model = wake(attach(model_of(kind, vocab_size=len(tokenizer)), "glide", tokenizer=tokenizer, layers=layers))
+    model = randomize_projections(
+        attach(model_of(kind, vocab_size=len(tokenizer)), "glide", tokenizer=tokenizer, layers=layers)
+    )
     for projection in model.steering.projections.values():
         projection.register_forward_hook(lambda *given: calls.append(given))
     endless = {"eos_token_id": len(tokenizer), "max_new_tokens": 40, "do_sample": False}
@@ -235,7 +237,7 @@ def test_a_compiled_step_is_compiled_as_a_whole_and_once_for_all_texts(kind: str
 
 @pytest.mark.parametrize("method", ["pre", "glide"])
 def test_a_prompt_gets_no_signal_before_its_last_token(method: str) -> None:
-    model, widths = wake(attach(deep_model("llama"), method)), []
+    model, widths = randomize_projections(attach(deep_model("llama"), method)), []
     embedding = model.method.embedding
 
     def watched(progress: torch.Tensor, *given: Any) -> torch.Tensor:
@@ -346,7 +348,9 @@ def test_a_layer_is_given_once() -> None:
 @pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize(("method", "kind"), STEERING)
 def test_progress_counted_on_the_cpu_is_used_on_the_models_device(method: str, kind: str, rows: int) -> None:
-    model = wake(attach(toys.tiny_model(kind), method)).to("meta")  # any other device than the CPU will do
+    model = randomize_projections(attach(toys.tiny_model(kind), method)).to(
+        "meta"
+    )  # any other device than the CPU will do
     model.base_model.set_attn_implementation("eager")  # the default looks at values, and there are none
     start = 1 if model.family.encoder_decoder else 3
     starts = torch.tensor([start, start + 1][:rows])  # rows that do not advance together

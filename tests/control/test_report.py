@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.scripted import TEXT, scripted
 
 
-def test_a_model_that_ends_by_itself_landed_naturally() -> None:
+def test_a_text_that_ends_by_itself_landed_naturally() -> None:
     for landing in ("natural", "exact", "at_most"):
         text, report = scripted(TEXT, target_words=8, landing=landing)
         assert text == TEXT
@@ -13,7 +13,7 @@ def test_a_model_that_ends_by_itself_landed_naturally() -> None:
         assert report.eos_probability > 0.99
 
 
-def test_natural_misses_are_called_missed() -> None:
+def test_natural_texts_off_target_are_missed() -> None:
     text, report = scripted(TEXT, target_words=6)
     assert (text, report.length, report.target, report.landed) == (TEXT, 8, 6, "missed")
     assert report.unit == "words"
@@ -22,7 +22,7 @@ def test_natural_misses_are_called_missed() -> None:
     assert report.eos_probability == 0
 
 
-def test_exact_cuts_and_stretches_and_says_so() -> None:
+def test_exact_shortens_and_lengthens_and_reports_forced() -> None:
     text, report = scripted(TEXT, target_words=5, landing="exact")
     assert (text, report.landed) == ("The ferry leaves at seven.", "forced")
     text, report = scripted(TEXT, target_words=10, landing="exact")

@@ -27,7 +27,7 @@ def test_a_tokenizer_is_saved_and_loaded_with_the_model(tmp_path: Path) -> None:
     assert [report.length for report in reports] == [2, 7]
 
 
-def test_amplitude_is_saved_not_worked_out_again(tmp_path: Path) -> None:
+def test_amplitude_is_saved_and_not_computed_again(tmp_path: Path) -> None:
     model = attach(tiny_model("llama"), "pre")
     with torch.no_grad():
         model.get_input_embeddings().weight.mul_(3)
@@ -36,7 +36,9 @@ def test_amplitude_is_saved_not_worked_out_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("taught", [False, True])
-def test_whether_it_was_trained_is_saved(taught: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_say_whether_the_model_was_trained(
+    taught: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     model = attach(tiny_model("llama"), "pre").train(taught)
     model(**BATCH, labels=BATCH["input_ids"])
     model.save_pretrained(tmp_path)
@@ -44,7 +46,7 @@ def test_whether_it_was_trained_is_saved(taught: bool, tmp_path: Path, caplog: p
     assert ("has not been trained" in caplog.text) == (not taught)
 
 
-def test_files_that_do_not_say_so_are_of_a_trained_model(tmp_path: Path) -> None:
+def test_older_files_count_as_trained(tmp_path: Path) -> None:
     attach(tiny_model("llama"), "pre").save_pretrained(tmp_path)
     settings = tmp_path / "impatience.json"
     older = json.loads(settings.read_text())
@@ -71,7 +73,7 @@ def test_damaged_foreign_and_unsafe_files_are_refused(tmp_path: Path) -> None:
         LengthControlled.from_pretrained(tmp_path)
 
 
-def test_a_method_of_ones_own_works_but_needs_a_name_to_be_saved(tmp_path: Path) -> None:
+def test_a_custom_method_works_but_needs_a_name_to_be_saved(tmp_path: Path) -> None:
     class Own(EmbeddingMethod):
         def embedding(self, progress: Any, target: Any, width: int) -> Any:
             return (progress / target)[..., None].expand(-1, -1, width)

@@ -113,7 +113,7 @@ def without_forced_eos(model: Any) -> Iterator[None]:
 class GenerateSteering:
     """Sets the signal before each step of one ``generate`` call, from all ids so far.
 
-    A few rows are counted on the CPU, where small operations start fastest, and their projections are precomputed.
+    The projections of a few rows are precomputed. Their progress is counted on the CPU, where the lookup needs it.
 
     Args:
         steering: Steering of the model that writes.
@@ -139,10 +139,8 @@ class GenerateSteering:
         steering, rows = self._steering, ids.shape[0]
         if steering.conventions == "authors" and columns == ids.shape[1]:
             steering.clear()  # their first step gets no signal
-        elif columns > 1 or rows > ROWS:
+        elif columns > 1 or rows > ROWS or self._precomputed is None:
             steering.set_signal(self._targets, ids, max(1, min(columns, ids.shape[1] - self._prompt)))
-        elif self._precomputed is None:
-            steering.set_signal(self._cpu_targets, ids.cpu(), 1)
         else:
             targets = self._cpu_targets.repeat(rows)
             written = torch.arange(ids.shape[1]) >= targets.start[:, None]
