@@ -20,8 +20,8 @@ from control.test_contract import (
     batch,
     family_of,
     model_of,
-    teacher_forced,
     randomize_projections,
+    teacher_forced,
 )
 from impatience import attach
 from impatience.control.generation import GenerateSteering
