@@ -3,9 +3,9 @@
     python study/profile_control.py [--shape flan-t5-small] [--tokens 64] [--repeats 12] [--device cuda]
 
 First the plain model is timed against itself, as ``impatience bench overhead`` times it against the controlled one: the
-difference is the noise of the machine. Then the parts of control are timed: steering before the forward pass, of which
-counting is a part, and the first layer's hook, which hands the signal to the layers. At the end the operations of a
-step, nested ones included, and the calls of Python, which a GPU waits for, are counted with and without control.
+difference is the noise of the machine. Then the two parts of control that run before each
+step are timed: setting the signal, and counting progress within it. At the end the operations of a step, nested ones
+included, and the calls of Python, which a GPU waits for, are counted with and without control.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from impatience.bench import overhead
 from impatience.bench.base import BenchSetup, generate_options, timed
-from impatience.control.ahead import SIGNALS
-from impatience.control.following import Following
-from impatience.control.hearing import Hearing
+from impatience.control.generation import GenerateSteering
+from impatience.control.projections import SIGNALS
+from impatience.vocabulary import Vocabulary
 
 
 def main() -> None:
@@ -54,9 +54,9 @@ def main() -> None:
     step = 1e6 * timed(sides["without"], setup.torch_device) / options.tokens
     spent = {name: 1e6 * part / options.tokens for name, part in parts(sides["with"], setup).items()}
     print(f"a step without control: {step:.0f} µs")
-    control = spent["steer"] + spent["_at_first"]
-    print(f"control: {control:.0f} µs ({control / step:.1%}), of it counting {spent['_count']:.0f},")
-    print(f"signalling the layers {spent['_at_first']:.0f}; the rest: Python, and {SIGNALS} signals and maps at once")
+    control = spent["set_signal"]
+    print(f"control before a step: {control:.0f} µs ({control / step:.1%}), of it counting {spent['progress']:.0f};")
+    print(f"the rest: Python, and up to {SIGNALS} signals projected at once")
     calls = {name: operations(side, setup) for name, side in sides.items()}
     for name, count in calls["without"].items():
         per_step, more = count / options.tokens, (calls["with"][name] - count) / options.tokens
@@ -64,10 +64,10 @@ def main() -> None:
 
 
 def parts(write: Callable[[], Any], setup: BenchSetup) -> dict[str, float]:
-    """Return the seconds of each part of control while a text is written; ``_count`` is a part of ``steer``."""
-    spent = dict.fromkeys(("steer", "_count", "_at_first"), 0.0)
+    """Return the seconds that control took before all steps of a text; ``progress`` is a part of ``set_signal``."""
+    spent = dict.fromkeys(("set_signal", "progress"), 0.0)
     with ExitStack() as patched:
-        for name, owner in zip(spent, (Following, Following, Hearing), strict=True):
+        for name, owner in zip(spent, (GenerateSteering, Vocabulary), strict=True):
             patched.enter_context(patch.object(owner, name, _timed(spent, name, getattr(owner, name))))
         timed(write, setup.torch_device)
     return spent

@@ -101,7 +101,7 @@ def test_no_model_type_is_declared_twice() -> None:
 
 
 @every_registry
-def test_an_unknown_name_lists_what_there_is(registry: Registry[Any]) -> None:
+def test_an_unknown_name_lists_the_known_ones(registry: Registry[Any]) -> None:
     with pytest.raises(UnknownNameError) as caught:
         registry["zzzzzzzz"]
     assert str(caught.value).startswith(f"No {registry.what} is called 'zzzzzzzz'. There are: ")
@@ -110,14 +110,14 @@ def test_an_unknown_name_lists_what_there_is(registry: Registry[Any]) -> None:
 
 
 @pytest.mark.parametrize(("wrong", "right"), [("prre", "pre"), ("lprpe", "lrpe"), ("laaam", "laam")])
-def test_a_name_that_is_nearly_right_brings_the_right_one(wrong: str, right: str) -> None:
+def test_a_misspelt_name_brings_a_hint(wrong: str, right: str) -> None:
     with pytest.raises(UnknownNameError, match=f"Did you mean '{right}'"):
         attach(tiny_model("gpt2"), wrong)
     assert nearest(wrong, METHODS) == f" Did you mean '{right}'?"
     assert nearest("zzzzzzzz", METHODS) == ""
 
 
-def test_what_is_registered_is_there_for_this_registry_only(shapes: Registry[str]) -> None:
+def test_a_registered_entry_is_known_to_this_registry_only(shapes: Registry[str]) -> None:
     shapes.register("star", "a star")
     assert shapes["star"] == "a star"
     assert list(shapes) == ["circle", "square", "star"]
@@ -194,6 +194,6 @@ def test_an_unknown_model_type_says_what_to_declare() -> None:
     assert all(kind in message for family in FAMILIES.values() for kind in family.model_types)
 
 
-def test_a_model_type_that_is_nearly_right_brings_the_right_one() -> None:
+def test_a_misspelt_model_type_brings_a_hint() -> None:
     with pytest.raises(UnsupportedModelError, match="Did you mean 'mistral'"):
         family_of(tiny_model("mixtral", num_experts_per_tok=1, num_local_experts=2))

@@ -53,27 +53,27 @@ def test_lrpe_is_appendix_g(width: int) -> None:
             assert signal[row, 0, i] == pytest.approx(math.cos(angle) if i % 2 == 0 else math.sin(angle), abs=1e-4)
 
 
-@pytest.mark.parametrize(("landing", "share"), [(24, 0.5), (5, 0.8)])
-def test_glide_is_pre_by_a_clock_of_two_parts(landing: int, share: float) -> None:
-    method = METHODS["glide"].from_options(landing=float(landing), share=share)
+@pytest.mark.parametrize(("countdown", "share"), [(24, 0.5), (5, 0.8)])
+def test_glide_is_pre_with_a_ratio_of_two_parts(countdown: int, share: float) -> None:
+    method = METHODS["glide"].from_options(countdown=float(countdown), share=share)
     for target in (1, 4, 5, 24, 25, 400):
         steps = torch.arange(target + 1.0)[None]
-        clock = []
+        ratio = []
         for p in range(target + 1):
-            if target - p <= landing:
-                clock.append(1 - share * (target - p) / landing)
+            if target - p <= countdown:
+                ratio.append(1 - share * (target - p) / countdown)
             else:
-                clock.append((1 - share) * p / (target - landing))
-        goal = torch.tensor([[float(target)]])
-        assert method.ratio(steps, goal)[0].tolist() == pytest.approx(clock, abs=1e-6)
-        assert clock == sorted(clock)
-        assert clock[-1] == 1
-        expected = METHODS["pre"].from_options().embedding(torch.tensor([clock]), torch.ones(1, 1), 64)
-        torch.testing.assert_close(method.embedding(steps, goal, 64), expected, atol=1e-4, rtol=0)
+                ratio.append((1 - share) * p / (target - countdown))
+        target_row = torch.tensor([[float(target)]])
+        assert method.ratio(steps, target_row)[0].tolist() == pytest.approx(ratio, abs=1e-6)
+        assert ratio == sorted(ratio)
+        assert ratio[-1] == 1
+        expected = METHODS["pre"].from_options().embedding(torch.tensor([ratio]), torch.ones(1, 1), 64)
+        torch.testing.assert_close(method.embedding(steps, target_row, 64), expected, atol=1e-4, rtol=0)
 
 
 def test_the_last_steps_of_glide_look_the_same_at_every_target() -> None:
-    method = METHODS["glide"].from_options(landing=16.0)
+    method = METHODS["glide"].from_options(countdown=16.0)
     ends = [
         method.embedding(torch.arange(target - 16.0, target + 1)[None], torch.tensor([[float(target)]]), 64)
         for target in (16, 57, 1000)
@@ -84,9 +84,9 @@ def test_the_last_steps_of_glide_look_the_same_at_every_target() -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"landing": 0.5}, "landing=0.5"), ({"landing": math.inf}, "landing=inf"), ({"share": 1.0}, "share=1.0")],
+    [({"countdown": 0.5}, "countdown=0.5"), ({"countdown": math.inf}, "countdown=inf"), ({"share": 1.0}, "share=1.0")],
 )
-def test_glide_refuses_a_clock_that_cannot_run(options: dict[str, float], message: str) -> None:
+def test_glide_refuses_a_countdown_or_share_out_of_range(options: dict[str, float], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         METHODS["glide"].from_options(**options)
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from impatience.version import __version__
 
 if TYPE_CHECKING:
-    from impatience.control.model import LengthControlled, attach
+    from impatience.control.attach import attach
+    from impatience.control.model import LengthControlled
     from impatience.control.report import LengthReport
     from impatience.data import Request
     from impatience.decoding.results import Piece, Result
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Request": "impatience.data",
     "Piece": "impatience.decoding.results",
-    "attach": "impatience.control.model",
+    "attach": "impatience.control.attach",
     "LengthControlled": "impatience.control.model",
     "LengthReport": "impatience.control.report",
     "Result": "impatience.decoding.results",

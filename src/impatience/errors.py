@@ -1,11 +1,11 @@
-"""Everything that can go wrong, on one page.
+"""Defines all errors of the package.
 
-Each message says what was given, what is accepted, and what to do. The tree:
+Each message says what was wrong, what is accepted, and what to do. The tree:
 
     ImpatienceError
     ├── UnknownNameError    a name no registry knows, with the nearest right one
     ├── OptionError         an option that a method, family or command does not take
-    ├── TargetError         a length that cannot be asked for
+    ├── TargetError         a target length that is not accepted
     ├── SourceError         an input text that cannot be used
     ├── DataError           a data set, file or row that cannot be used
     │   └── LongTargetError     a target that is longer than the recipe or the model allows
@@ -14,19 +14,19 @@ Each message says what was given, what is accepted, and what to do. The tree:
     ├── ModelFilesError     saved or downloaded files that are missing, damaged or unsafe
     ├── RunError            a run folder that cannot be started, continued or written
     ├── ReportError         an evaluation or report that cannot be read, continued or compared
-    └── JudgeError          a judge that cannot be asked
+    └── JudgeError          a judge that cannot be reached
 """
 
 
 class ImpatienceError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of all errors that this package raises on purpose."""
 
 
 class UnknownNameError(ImpatienceError, KeyError):
     """A name that no registry knows."""
 
     def __str__(self) -> str:
-        """Show the message as it is; KeyError would put it in quotes."""
+        """Return the message without the quotes that KeyError adds."""
         return str(self.args[0])
 
 
@@ -35,7 +35,7 @@ class OptionError(ImpatienceError, ValueError):
 
 
 class TargetError(ImpatienceError, ValueError):
-    """A target length that cannot be asked for."""
+    """A target length that is not accepted."""
 
 
 class SourceError(ImpatienceError, ValueError):

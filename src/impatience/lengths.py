@@ -1,16 +1,14 @@
-"""What length means: one definition, used everywhere.
+"""Defines length, once for the whole package.
 
-A length is counted on what a person receives: the decoded text without special tokens, stripped.
+A length is counted on the text that a person receives: the decoded text without special tokens, stripped.
 
     tokens       ids written before EOS, special tokens not counted
     words        ``len(text.split())``
     characters   ``len(text)``
     sentences    as the library *sentencex* splits them
 
-*Progress* is the same count on what has been written so far (in sentences: sentence ends, without the splitter's
-knowledge of abbreviations). It is a pure function of the ids, computed by gathering from per-token tables and
-summing, so it does not matter whether those ids came from a greedy search, a sampled one, a beam, a cache or an
-earlier call. Shape letters: B rows, T steps, V ids.
+*Progress* is the same count on the text so far (in sentences: sentence ends, without the splitter's
+knowledge of abbreviations); see ``impatience.vocabulary``.
 """
 
 from __future__ import annotations
@@ -25,12 +23,12 @@ from typing import Any
 from impatience.errors import OptionError, TargetError
 
 STOPS, CLOSERS = ".!?…。！？؟।", "\"'”’»)]"
-"""What ends a sentence, and what may stand behind that."""
+"""Characters that end a sentence, and characters that may follow them."""
 SENTENCE_END = re.compile(rf"[{STOPS}][{re.escape(CLOSERS)}]*\s*$")
 
 
 class Unit(StrEnum):
-    """What a target length is counted in."""
+    """Unit of a length."""
 
     TOKENS = "tokens"
     WORDS = "words"
@@ -39,12 +37,12 @@ class Unit(StrEnum):
 
     @property
     def tokens(self) -> float:
-        """Tokens in one, by and large: what methods that count steps need to know of other units."""
+        """The typical number of tokens in one unit, for methods that count steps."""
         return {"tokens": 1.0, "words": 1.4, "characters": 0.22, "sentences": 30.0}[self]
 
 
 class Landing(StrEnum):
-    """Who decides where a text ends."""
+    """Stopping mode: who decides where a text ends."""
 
     NATURAL = "natural"
     EXACT = "exact"
@@ -52,7 +50,7 @@ class Landing(StrEnum):
 
     @classmethod
     def parse(cls, value: str) -> Landing:
-        """Read a landing mode, refusing unknown words."""
+        """Return the landing of that name, or raise an error that lists all."""
         if value not in list(cls):
             raise OptionError(f"landing={value!r}: give one of {', '.join(map(repr, map(str, cls)))}.")
         return cls(value)
@@ -60,10 +58,10 @@ class Landing(StrEnum):
 
 @dataclass(frozen=True)
 class Target:
-    """How long each row must be.
+    """Length asked for, of each row.
 
     Attributes:
-        unit: What is counted.
+        unit: Unit of the values.
         values: One whole number, at least 1, for each row.
     """
 
@@ -74,7 +72,7 @@ class Target:
     def parse(
         cls, rows: int, tokens: Any = None, words: Any = None, characters: Any = None, sentences: Any = None
     ) -> Target | None:
-        """Read what a caller asked for: for each unit None, one number, or one number per row (a list or a tensor).
+        """Check the lengths that a caller gave: for each unit None, one number, or one number per row.
 
         Args:
             rows: Number of rows in the batch.
@@ -84,14 +82,14 @@ class Target:
             sentences: Length in sentences.
 
         Returns:
-            The target, or None when nothing was asked for.
+            The target, or None if no length was given.
 
         Raises:
-            TargetError: If two units are asked for, a number is not a whole number of at least 1, or
-                there are neither 1 nor ``rows`` numbers.
+            TargetError: If two units are given, a number is not a whole number of at least 1, or the count of numbers
+                is neither 1 nor ``rows``.
         """
-        asked = zip(Unit, (tokens, words, characters, sentences), strict=True)
-        given = {unit: value for unit, value in asked if value is not None}
+        lengths = zip(Unit, (tokens, words, characters, sentences), strict=True)
+        given = {unit: value for unit, value in lengths if value is not None}
         if not given:
             return None
         if len(given) > 1:
@@ -107,7 +105,7 @@ class Target:
 
 
 def _whole_number(unit: Unit, value: Any) -> int:
-    """Return a target as an int; a tensor or NumPy number is accepted too."""
+    """Return a target as an int; tensors and NumPy numbers are accepted too."""
     try:
         number = 0 if isinstance(value, bool) else index(value)
     except TypeError:
@@ -137,12 +135,12 @@ def split_sentences(text: str) -> list[str]:
 
 
 def ends_sentence(text: str) -> bool:
-    """Tell whether a text stops where the splitter would let a new sentence begin."""
+    """Check whether a text ends where the splitter would begin a new sentence."""
     text = text.strip()
     return bool(SENTENCE_END.search(text)) and split_sentences(f"{text} Smith.")[-1] == "Smith."
 
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:
-    """Turn ids into the text a person receives."""
+    """Return the text that a person receives."""
     text: str = tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return text.strip()

@@ -1,9 +1,9 @@
-"""Names to things, lazily.
+"""Maps names to methods, families and other entries, and imports them lazily.
 
-A registry is a package in which every file is one thing: its file name is its registry name, and the
-file assigns it to one well-known constant (``METHOD``, ``FAMILY``, …). Nothing is imported until it is
-asked for. Other distributions add theirs by an entry point in the group ``impatience.<package>``; a
-name that is already taken is refused, never replaced, and one that is left out is logged.
+A registry is a package in which every file defines one entry: the file name is the registry name, and the file assigns
+the entry to one constant (``METHOD``, ``FAMILY``, …). An entry is imported when it is first used. Other distributions
+add entries by an entry point in the group ``impatience.<package>``. A name that is taken is never replaced: the second
+entry is left out, and that is logged.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ log = logging.getLogger(__name__)
 
 
 def nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
-    """Return ``" Did you mean 'x'?"`` for the closest known name, or nothing when none is close.
+    """Return ``" Did you mean 'x'?"`` for the closest known name, or an empty string.
 
-    Where none is, a name may be short for one: ``lr`` for ``learning_rate``.
+    A name may also be the initials of a known one: ``lr`` for ``learning_rate``.
     """
     close = difflib.get_close_matches(name, list(known), n=1)
-    close = close or [one for one in known if "_" in one and "".join(part[:1] for part in one.split("_")) == name]
+    close = close or [full for full in known if "_" in full and "".join(part[:1] for part in full.split("_")) == name]
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
@@ -50,12 +50,12 @@ def require(package: str, what: str, install: str = "") -> None:
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """A lazy mapping from names to the things one package and its entry points define.
+    """A lazy mapping from names to the entries of a package and its entry points.
 
     Args:
-        package: Dotted name of the package whose files are the entries, e.g. ``"impatience.methods"``.
-        constant: The name each file assigns its thing to, e.g. ``"METHOD"``.
-        what: The word for one entry, used in messages, e.g. ``"method"``.
+        package: Dotted name of the package whose files define the entries, e.g. ``"impatience.methods"``.
+        constant: Name that each file assigns its entry to, e.g. ``"METHOD"``.
+        what: Word for an entry in messages, e.g. ``"method"``.
         others: Files or folders of the package that are not entries, besides ``base`` and private ones.
     """
 
@@ -65,7 +65,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @cached_property
     def _sources(self) -> dict[str, Any]:
-        """Where each name comes from: a module path, or an entry point of another distribution."""
+        """The module path or entry point of each name."""
         path = import_module(self.package).__path__
         stems = (module.name for module in pkgutil.iter_modules(path))
         sources: dict[str, Any] = {
@@ -81,15 +81,14 @@ class Registry(Mapping[str, T], Generic[T]):
     def _taken(self, name: str, taken: Mapping[str, object]) -> str:
         return f"the {self.what} {name!r} is {taken[name]!r} already, and names are never replaced. Choose another."
 
-    def register(self, name: str, thing: T) -> None:
-        """Add one thing for this process, e.g. from a notebook."""
+    def register(self, name: str, entry: T) -> None:
+        """Add an entry for this process, e.g. from a notebook."""
         if name in self._sources:
-            raise OptionError(f"{thing!r} cannot be registered: {self._taken(name, self._sources)}")
-        self._sources[name] = thing
-        self._loaded[name] = thing
+            raise OptionError(f"{entry!r} cannot be registered: {self._taken(name, self._sources)}")
+        self._sources[name] = self._loaded[name] = entry
 
     def __getitem__(self, name: str) -> T:
-        """Import, if need be, and return the thing of that name."""
+        """Return the entry of that name; import it first if need be."""
         if name not in self._loaded:
             if name not in self._sources:
                 raise UnknownNameError(
@@ -111,5 +110,5 @@ class Registry(Mapping[str, T], Generic[T]):
         return len(self._sources)
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether a name is known, without importing what it stands for."""
+        """Check whether a name is known, without importing anything."""
         return name in self._sources

@@ -1,7 +1,7 @@
-"""The equations: torch only, no model, no state.
+"""Computes the signals: torch only, no model, no state.
 
-Every signal is computed on the fly in float32, wherever it is needed. None is ever stored as a parameter
-or buffer that a model's own weight initialisation could overwrite. Shape letters: B rows, T steps, D width.
+Every signal is computed in float32 when it is needed. None is stored as a parameter or buffer, which a model's own
+weight initialisation could overwrite. Shape letters: B rows, T steps, D width.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ def progress_ratio(ratio: Tensor, width: int, pulsation: float) -> Tensor:
         ξ(r)_i = cos(r · M · x_i) for even i, sin(r · M · x_i) for odd i,  x_i = 2⌊i/2⌋ / D,  i = 0 … D-1
 
     Args:
-        ratio: (B, T) share of the target that is behind, in [0, 1].
+        ratio: (B, T) share of the target that is written, in [0, 1].
         width: D.
         pulsation: M, the pulsation reached at r = 1.
 
     Returns:
         (B, T, D) float32.
     """
-    places = torch.arange(0, width, 2, device=ratio.device, dtype=torch.float32) / width
-    return _pairs(ratio.float()[..., None] * pulsation * places, width)
+    positions = torch.arange(0, width, 2, device=ratio.device, dtype=torch.float32) / width
+    return _pairs(ratio.float()[..., None] * pulsation * positions, width)
 
 
 def countdown(remaining: Tensor, width: int, base: float = 10_000.0) -> Tensor:
-    """Return the sinusoidal position embedding of what remains (paper, appendix B).
+    """Return the sinusoidal position embedding of the remaining count (paper, appendix B).
 
         RPE_{2k} = sin(n / base^(2k/D)),  RPE_{2k+1} = cos(n / base^(2k/D))
 

@@ -1,4 +1,4 @@
-"""Per-token tables: what each id adds to a text, and progress counted on ids.
+"""Counts progress on ids, by tables of the text that each token adds.
 
 *Progress* is the length of what has been written so far (in sentences: sentence ends, without the splitter's knowledge
 of abbreviations). It is a pure function of the ids, gathered from per-token tables and summed, so greedy search,
@@ -24,23 +24,23 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 @dataclass(frozen=True)
 class Tables:
-    """What each token adds to the text, one entry an id; every tensor is (V,).
+    """Facts about the text that each token adds; every tensor is (V,).
 
     Attributes:
-        special: Is never part of the text.
-        words: Words it holds when it stands alone.
-        head: Begins with something other than white space.
-        tail: Ends with something other than white space.
-        spaced: Holds white space.
-        blank: Holds nothing but white space (or nothing at all).
-        characters: Characters it adds; a character split over several tokens is counted once, at its start.
-        lead: White space it begins with, in characters.
-        trail: White space it ends with, in characters.
-        sentence_end: Ends with a full stop or its like.
-        carries_on: Begins with a letter or digit, so that a full stop before it ended no sentence ("3.5").
-        fragment: Begins inside a character that an earlier token must have begun.
-        unfinished: Ends inside a character that a later token must end.
-        opens: Reads the same at the very beginning of a text (a WordPiece continuation does not).
+        special: It is never part of the text.
+        words: Number of words of the token alone.
+        head: It begins with something other than white space.
+        tail: It ends with something other than white space.
+        spaced: It contains white space.
+        blank: It is nothing but white space, or empty.
+        characters: Number of characters; one that is split over several tokens counts once, at its start.
+        lead: Number of white-space characters at its beginning.
+        trail: Number of white-space characters at its end.
+        sentence_end: It ends with a full stop or another end of a sentence.
+        carries_on: It begins with a letter or digit, so a full stop before it ended no sentence ("3.5").
+        fragment: It begins inside a character that an earlier token began.
+        unfinished: It ends inside a character that a later token must complete.
+        opens: It reads the same at the beginning of a text (a WordPiece continuation does not).
     """
 
     special: Tensor
@@ -64,11 +64,11 @@ class Tables:
 
 
 class Vocabulary:
-    """The tokens of one model: which are special, and what text each one adds.
+    """The tokens of a model: which of them are special, and the text that each one adds.
 
     Args:
-        size: Number of ids the model can write.
-        special_ids: Ids that are never part of the text; the tokenizer's own are added.
+        size: Number of ids that the model can write.
+        special_ids: Ids that are never part of the text; those of the tokenizer are added.
         tokenizer: Needed for every unit but tokens.
     """
 
@@ -81,6 +81,7 @@ class Vocabulary:
         self.special_ids = frozenset(i for i in ids if 0 <= i < size)
         self._tables: dict[torch.device, Tables] = {}
         self._special: dict[torch.device, Tensor] = {}
+        self._continuations: dict[tuple[bytes, torch.device], Tensor] = {}
 
     def special(self, device: torch.device) -> Tensor:
         """Return the (V,) mask of special ids."""
@@ -105,12 +106,12 @@ class Vocabulary:
 
     @cached_property
     def pieces(self) -> list[bytes]:
-        """The UTF-8 bytes each id adds to a text that has already begun; empty for special ids."""
+        """The UTF-8 bytes that each id adds inside a text; empty for special ids."""
         tokenizer = self.require_tokenizer(Unit.WORDS)
         known = min(self.size, len(tokenizer))
-        anchor = [self._a_word()]
-        begun, after = len(self._text(anchor)), len(self._text(anchor + anchor)) - len(self._text(anchor))
-        texts = [text[begun : len(text) - after] for text in self._texts([*anchor, i, *anchor] for i in range(known))]
+        anchor = [self._word_id()]
+        before, after = len(self._text(anchor)), len(self._text(anchor + anchor)) - len(self._text(anchor))
+        texts = [text[before : len(text) - after] for text in self._texts([*anchor, i, *anchor] for i in range(known))]
         special, names = self.special_ids, tokenizer.convert_ids_to_tokens(list(range(known)))
         pieces = [
             b"" if i in special else _piece_bytes(text, name)
@@ -118,8 +119,8 @@ class Vocabulary:
         ]
         return pieces + [b""] * (self.size - known)
 
-    def _a_word(self) -> int:
-        """Return an id that is a word or part of one, for others to stand beside.
+    def _word_id(self) -> int:
+        """Return an id that is a word or part of one, to decode other ids beside it.
 
         Raises:
             TokenizerError: If there is none.
@@ -132,7 +133,7 @@ class Vocabulary:
 
     @cached_property
     def _alone(self) -> list[str]:
-        """What each id reads as on its own."""
+        """The text of each id alone."""
         return self._texts([i] for i in range(min(self.size, len(self.tokenizer))))
 
     def _texts(self, rows: Iterable[list[int]]) -> list[str]:
@@ -181,30 +182,44 @@ class Vocabulary:
             opens=flags(text == first.strip() for text, first in zip(stripped, alone, strict=True)),
         )
 
+    def continuations(self, opened: bytes, device: torch.device) -> Tensor:
+        """Return the (V,) tokens that may follow the bytes of an unfinished character, or none of them.
+
+        White space that is split over several tokens is never allowed.
+        """
+        if (opened, device) not in self._continuations:
+            table = self.tables(torch.device("cpu"))
+            allowed = table.fragment.clone() if opened else ~table.fragment
+            for i in torch.nonzero(allowed).flatten().tolist():
+                if opened or not self.pieces[i].isascii():
+                    allowed[i] = _continues(opened, self.pieces[i])
+            self._continuations[opened, device] = allowed.to(device)
+        return self._continuations[opened, device]
+
     def beginning(self, ids: Sequence[int], most: int, unit: Unit) -> tuple[int, ...]:
-        """Return as long a beginning of a text as has no more of a unit than that."""
-        end, beyond = 0, len(ids) + 1
-        while beyond - end > 1:
-            middle = (end + beyond) // 2
-            end, beyond = (middle, beyond) if self.count(ids[:middle], unit) <= most else (end, middle)
-        return tuple(ids[:end])
+        """Return the longest beginning of a text that is no longer than ``most``."""
+        fits, too_long = 0, len(ids) + 1
+        while too_long - fits > 1:
+            middle = (fits + too_long) // 2
+            fits, too_long = (middle, too_long) if self.count(ids[:middle], unit) <= most else (fits, middle)
+        return tuple(ids[:fits])
 
     def count(self, ids: Sequence[int], unit: Unit) -> int:
-        """Count what ids hold, in a unit, as a person would count it on the finished text."""
+        """Return the length of ids, as a person would count it on the finished text."""
         if unit is Unit.TOKENS:
             return sum(i not in self.special_ids for i in ids)
         return measure(decode(self.require_tokenizer(unit), ids), unit)
 
     def progress(self, ids: Tensor, written: Tensor, unit: Unit) -> Tensor:
-        """Count what has been written after each step.
+        """Return the length written after each step.
 
         Args:
             ids: (B, T) ids of the sequence so far.
-            written: (B, T) True where an id was written by the model, not given to it.
-            unit: What to count.
+            written: (B, T) True for ids that the model wrote, False for its prompt.
+            unit: Unit of the length.
 
         Returns:
-            (B, T) float32; entry t counts the written ids up to and including column t.
+            (B, T) float32; column t counts the written ids up to and including column t.
         """
         if unit is Unit.TOKENS:
             return (written & ~self.special(ids.device)[ids]).cumsum(1).float()
@@ -219,23 +234,8 @@ class Vocabulary:
         undone = _previous(ends) & table.carries_on[ids]
         return (ends.long() - undone.long()).cumsum(1).float()
 
-    def latest(self, ids: Tensor, begins: list[int], unit: Unit) -> list[float]:
-        """Return (B,) counts of all that (B, T) ids hold from (B,) columns on: the last that ``progress`` counts.
-
-        It is counted on the processor, tokens on a list: for few texts of some thousand tokens that takes less time
-        than the operations on tensors.
-        """
-        if unit is Unit.TOKENS:
-            least = min(begins)
-            rows = [row[begin - least :] for row, begin in zip(ids[:, least:].tolist(), begins, strict=True)]
-            return [float(len(row) if self.special_ids.isdisjoint(row) else self.count(row, unit)) for row in rows]
-        ids = ids.cpu()
-        written = torch.arange(ids.shape[1], device=ids.device) >= torch.tensor(begins, device=ids.device)[:, None]
-        counts: list[float] = self.progress(ids, written, unit)[:, -1].tolist()
-        return counts
-
     def _inside(self, ids: Tensor, written: Tensor) -> Tensor:
-        """Tell, before each (B, T) step, whether the text so far stops in a word, special tokens passed over."""
+        """Return for each (B, T) step whether the text before it ends in a word, special tokens skipped."""
         table = self.tables(ids.device)
         columns = torch.arange(ids.shape[1], device=ids.device)
         latest = torch.where(written & ~table.special[ids], columns, -1).cummax(1).values
@@ -243,11 +243,11 @@ class Vocabulary:
         return _previous(tail)
 
     def span(self, ids: Tensor, written: Tensor) -> tuple[Tensor, Tensor]:
-        """Count characters after each step, from the first that is not white space.
+        """Return the number of characters after each step, from the first one that is not white space.
 
         Returns:
-            Two (B, T) counts: up to the last character that is not white space (what would be left if the
-            text were stripped now), and up to the very last character.
+            Two (B, T) counts: up to the last character that is not white space (the length of the stripped text),
+            and up to the very last character.
         """
         table = self.tables(ids.device)
         total = (table.characters[ids] * written).cumsum(1)
@@ -255,18 +255,18 @@ class Vocabulary:
         begin = torch.where(solid, total - table.characters[ids] + table.lead[ids], _NEVER)
         first = begin.cummin(1).values
         last = torch.where(solid, total - table.trail[ids], 0).cummax(1).values
-        begun = first < _NEVER
-        return torch.where(begun, last - first, 0), torch.where(begun, total - first, 0)
+        started = first < _NEVER
+        return torch.where(started, last - first, 0), torch.where(started, total - first, 0)
 
 
 def in_tokens(progress: Tensor, target: Tensor, unit: Unit) -> tuple[Tensor, Tensor]:
-    """Return counts as what they come to in tokens, progress no larger than the target."""
+    """Convert progress and target to tokens, progress at most the target."""
     progress, target = progress * unit.tokens, target * unit.tokens
     return torch.minimum(progress, target), target
 
 
 def open_character(tail: bytes) -> bytes:
-    """Return the bytes at the end of a text that begin a character but do not end it."""
+    """Return the bytes of an unfinished character at the end of a text."""
     for size in range(1, min(3, len(tail)) + 1):
         lead = tail[-size]
         if lead & 0xC0 == 0xC0:
@@ -275,16 +275,36 @@ def open_character(tail: bytes) -> bytes:
     return b""
 
 
+def _continues(opened: bytes, piece: bytes) -> bool:
+    """Check whether a token continues an unfinished character validly, without completing white space."""
+    together = opened + piece
+    rest = open_character(together)
+    whole, completions = together[: len(together) - len(rest)], (rest + b"\x80" * 3, rest + b"\xbf" * 3)
+    if rest and not any(_begins_with_character(completion) for completion in completions):
+        return False
+    try:
+        text = whole.decode("utf-8", "strict")
+    except UnicodeDecodeError:
+        return False
+    return not (opened and text[:1].isspace())
+
+
+def _begins_with_character(text: bytes) -> bool:
+    """Check whether bytes begin with a valid character of more than one byte."""
+    size = 2 if text[0] < 0xE0 else 3 if text[0] < 0xF0 else 4
+    return "\ufffd" not in text[:size].decode("utf-8", "replace")
+
+
 _NEVER = 2**40
 
 
 def _previous(values: Tensor) -> Tensor:
-    """Shift (B, T) flags one step later; nothing stands before the first."""
+    """Shift (B, T) flags one step later; the first step gets False."""
     return torch.cat([torch.zeros_like(values[:, :1]), values[:, :-1]], dim=1)
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """Byte-level vocabularies write each byte as one printable character; map those back to bytes."""
+    """Map the printable characters that stand for bytes in byte-level vocabularies back to bytes."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in printable]
     return {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(hidden)}
@@ -294,7 +314,7 @@ _ALPHABET = _byte_alphabet()
 
 
 def _piece_bytes(text: str, name: str) -> bytes:
-    """Return the bytes of one token from its decoded text, or from its name when it is part of a character."""
+    """Return the bytes of a token, from its decoded text or, if it is part of a character, from its name."""
     if "\ufffd" not in text:
         return text.encode()
     if byte := _BYTE_TOKEN.fullmatch(name):

@@ -1,4 +1,4 @@
-"""What holds for every method on every model type. Both are read from the registries: nobody lists them here."""
+"""The contract of every method on every model type; both are read from the registries."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from impatience import LengthControlled, attach
-from impatience.control.ahead import SIGNALS, Ahead, coming
 from impatience.families import FAMILIES, Family
 from impatience.methods import METHODS, AttentionMethod, EmbeddingMethod
-from support.toys import BOS, DEVICE, byte_level_tokenizer, tiny_model
+from support.toys import BOS, DEVICE, tiny_model
 
 EVERY_TYPE = [kind for family in FAMILIES.values() for kind in family.model_types]
 ONE_A_FAMILY = [family.model_types[0] for family in FAMILIES.values()]
@@ -47,17 +46,17 @@ def shared_model(kind: str) -> Any:
     return model_of(kind)
 
 
-def wake(model: LengthControlled) -> LengthControlled:
+def randomize_projections(model: LengthControlled) -> LengthControlled:
     """Give a signal that enters through projections something to say, as if they had been trained."""
     chance = torch.Generator().manual_seed(0)
-    for parameter in model.steering.parameters():
+    for parameter in model.signal_parameters():
         parameter.data.copy_(torch.empty(parameter.shape).normal_(std=0.3, generator=chance))
     return model
 
 
 @pytest.fixture
 def controlled(method: str, kind: str) -> Any:
-    model = wake(attach(shared_model(kind), method, noise="step"))
+    model = randomize_projections(attach(shared_model(kind), method, noise="step"))
     yield model
     model.detach()
 
@@ -156,7 +155,7 @@ def test_strength_zero_is_the_base_model_to_the_bit(method: str, kind: str) -> N
 
 
 @every_pair
-def test_detach_gives_the_base_model_back(method: str, kind: str) -> None:
+def test_detach_restores_the_base_model(method: str, kind: str) -> None:
     base, source = shared_model(kind), batch()
     plain = base(**source, labels=source["input_ids"]).logits
     before = dict(base.__dict__)
@@ -168,14 +167,14 @@ def test_detach_gives_the_base_model_back(method: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("method", "kind"), STEERING)
-def test_the_target_changes_what_the_model_says(method: str, kind: str, controlled: Any) -> None:
+def test_the_target_changes_the_logits(method: str, kind: str, controlled: Any) -> None:
     source = batch()
     short, long = (controlled(**source, labels=source["input_ids"], target_tokens=t).logits for t in (9, 900))
     assert (short - long).abs().max() > 1e-3
 
 
 @every_pair
-def test_rows_of_one_batch_are_what_they_are_alone(method: str, kind: str, controlled: Any) -> None:
+def test_rows_of_a_batch_get_the_logits_they_get_alone(method: str, kind: str, controlled: Any) -> None:
     source = batch()
     _, together = stepwise(controlled, source)
     for row, target in enumerate(TARGETS):
@@ -209,21 +208,21 @@ def test_right_padding_does_not_matter_to_training(method: str, kind: str, contr
 
 
 @every_pair
-def test_labels_give_the_target_and_the_place_where_the_prompt_ends(method: str, kind: str, controlled: Any) -> None:
+def test_labels_give_the_target_and_the_end_of_the_prompt(method: str, kind: str, controlled: Any) -> None:
     source = batch()
     labels = source["input_ids"].clone()
     if family_of(kind).encoder_decoder:
         first = labels[:, :1]
         labels = torch.cat([torch.full_like(first, BOS), labels, torch.ones_like(first)], 1)
-        told = controlled(**source, labels=labels, target_tokens=WIDTH).logits
+        expected = controlled(**source, labels=labels, target_tokens=WIDTH).logits
     else:
         labels[:, :4] = -100
-        told = controlled(**source, target_tokens=WIDTH - 4, prompt_lengths=4).logits
-    assert torch.equal(controlled(**source, labels=labels).logits, told)
+        expected = controlled(**source, target_tokens=WIDTH - 4, prompt_lengths=4).logits
+    assert torch.equal(controlled(**source, labels=labels).logits, expected)
 
 
 @every_pair
-def test_a_resumed_text_goes_on_as_if_it_had_never_stopped(method: str, kind: str, controlled: Any) -> None:
+def test_a_resumed_text_continues_with_the_same_logits(method: str, kind: str, controlled: Any) -> None:
     source, family = batch(), family_of(kind)
     sequences, steps = stepwise(controlled, source, target_tokens=[10, 10])
     if family.encoder_decoder:
@@ -238,7 +237,9 @@ def test_a_resumed_text_goes_on_as_if_it_had_never_stopped(method: str, kind: st
 
 
 @one_pair_a_family
-def test_saved_and_loaded_it_says_the_same(method: str, kind: str, controlled: Any, tmp_path: Path) -> None:
+def test_a_saved_and_loaded_model_gives_the_same_logits(
+    method: str, kind: str, controlled: Any, tmp_path: Path
+) -> None:
     source = batch()
     controlled.save_pretrained(tmp_path)
     again = LengthControlled.from_pretrained(tmp_path).to(DEVICE)
@@ -269,7 +270,7 @@ def test_gradients_flow_and_checkpointing_does_not_change_them(method: str, kind
 @one_pair_a_family
 def test_noise_is_for_training_only(method: str, kind: str) -> None:
     source = batch()
-    model = wake(attach(model_of(kind), method, noise=5.0))
+    model = randomize_projections(attach(model_of(kind), method, noise=5.0))
     labels = {"labels": source["input_ids"]}
     assert torch.equal(model(**source, **labels).logits, model(**source, **labels).logits)
     model.train()
@@ -289,9 +290,8 @@ def test_layer_projections_start_silent_then_steer_and_are_saved(
     labels = {"labels": source["input_ids"]}
     plain = base(**source, **labels).logits
     model = attach(base, method, layers="all", rank=rank)
-    assert model.steering._at_layer(0, "0", torch.nn.Identity(), ()) is None, "all by keyword, and nothing to tell"
     assert torch.equal(model(**source, **labels).logits, plain)
-    wake(model)
+    randomize_projections(model)
     assert not torch.allclose(model(**source, **labels).logits, plain, atol=1e-3)
     assert_steps_agree(model, family, source)
     model.save_pretrained(tmp_path)
@@ -300,74 +300,27 @@ def test_layer_projections_start_silent_then_steer_and_are_saved(
     model.detach()
 
 
-@pytest.mark.parametrize(
-    ("rows", "most", "asked"),  # most: of 40 steps, those at which anything is worked out
-    [
-        (1, 2, {"target_tokens": 30}),
-        (1, 2, {"target_words": 12}),
-        (1, 2, {"target_characters": 90}),
-        (1, 2, {"target_characters": 900}),
-        (2, 3, {"target_characters": [600, 300]}),
-        (2, 2, {"target_tokens": [25, 40], "prompt_lengths": [2, 3]}),
-        (2, 2, {"target_sentences": [3, 2]}),
-        (2, 3, {"target_tokens": [25, 40], "num_beams": 3}),
-        (2, 40, {"target_characters": [600, 300], "num_beams": 3}),
-    ],
-)
-@pytest.mark.parametrize("layers", ["all", [0], [1]])
-@pytest.mark.parametrize("kind", ["llama", "bart"])
-def test_layers_are_told_the_same_whether_it_is_worked_out_ahead_or_not(
-    kind: str, layers: Any, rows: int, most: int, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokenizer, calls = byte_level_tokenizer(), []
-    model = wake(attach(model_of(kind, vocab_size=len(tokenizer)), "glide", tokenizer=tokenizer, layers=layers))
-    for projection in model.steering.projections.values():
-        projection.register_forward_hook(lambda *given: calls.append(given))
-    endless = {"eos_token_id": len(tokenizer), "max_new_tokens": 40, "do_sample": False}
-    source = torch.tensor([[5, 6, 7, 8], [9, 8, 7, 6]][:rows], device=DEVICE)
-    ahead = model.generate(source, **endless, **asked)
-    few = len(calls)
-    monkeypatch.setattr("impatience.control.following.ROWS", 0)
-    at_each_step = model.generate(source, **endless, **asked)
-    assert torch.equal(ahead, at_each_step)
-    assert len(calls) - few == 40 * len(model.steering.projections)
-    assert few <= most * len(model.steering.projections)
-
-
-def test_what_is_worked_out_ends_where_the_last_row_is_at_its_target() -> None:
-    cpu = torch.device("cpu")
-    counts, targets = coming([3.0, 1.0], [5.0, 4.0], cpu)
-    assert counts.tolist() == [[3, 4, 5, 6], [1, 2, 3, 4]]
-    assert targets.tolist() == [[5], [4]]
-    assert coming([0.0], [1000.0], cpu)[0].shape[1] == SIGNALS
-
-
-def test_layers_are_told_in_their_own_type() -> None:
-    told = Ahead.of([0.0], torch.rand(1, 4, 8), [torch.nn.Linear(8, 8)] * 3, torch.bfloat16).told
-    assert (told.shape, told.dtype) == ((3, 1, 4, 1, 8), torch.bfloat16)
-
-
 @pytest.mark.parametrize(("method", "kind"), LAYERED)
 def test_layer_projections_learn_also_under_checkpointing(method: str, kind: str) -> None:
     source, grads = batch(), []
     for checkpointing in (False, True):
         model = attach(model_of(kind), method, layers=[0, 1], noise=0)
-        for index, parameter in enumerate(model.steering.parameters()):
+        for index, parameter in enumerate(model.signal_parameters()):
             torch.nn.init.normal_(parameter, std=0.1, generator=torch.Generator(DEVICE).manual_seed(index))
         if checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.train()
         model(**source, labels=source["input_ids"], use_cache=False).loss.backward()
-        grads.append([parameter.grad for parameter in model.steering.parameters()])
+        grads.append([parameter.grad for parameter in model.signal_parameters()])
     for one, other in zip(*grads, strict=True):
         assert one.abs().max() > 0
         assert_close(other, one)
 
 
 @one_pair_a_family
-def test_bfloat16_runs_and_keeps_its_type(method: str, kind: str) -> None:
+def test_bfloat16_runs_and_keeps_its_dtype(method: str, kind: str) -> None:
     source = batch()
-    model = wake(attach(model_of(kind).to(torch.bfloat16), method))
+    model = randomize_projections(attach(model_of(kind).to(torch.bfloat16), method))
     logits = model(**source, labels=source["input_ids"]).logits
     assert logits.dtype == torch.bfloat16
     assert logits.isfinite().all()
@@ -381,10 +334,10 @@ COMPILED = [(method, kind) for method, kind in ONE_PAIR_A_FAMILY if method == "p
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # torch resets itself by it on a GPU
 @pytest.mark.parametrize(("method", "kind"), COMPILED)
-def test_a_compiled_decoder_says_the_same(method: str, kind: str) -> None:
+def test_a_compiled_decoder_gives_the_same_logits(method: str, kind: str) -> None:
     source = batch()
     base = model_of(kind)
-    model = wake(attach(base, method))
+    model = randomize_projections(attach(base, method))
     plain = model(**source, labels=source["input_ids"]).logits
     sequences, steps = stepwise(model, source)
     family_of(kind).decoder_of(base).compile(backend="eager")
@@ -396,7 +349,7 @@ def test_a_compiled_decoder_says_the_same(method: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", EVERY_TYPE)
-def test_auto_strength_is_as_loud_as_the_embeddings(kind: str) -> None:
+def test_auto_strength_has_the_rms_of_the_embeddings(kind: str) -> None:
     """The signal, as the decoder's first layer or norm sees it, has the RMS of the token embeddings seen there."""
     base, source = shared_model(kind), batch()
     family = family_of(kind)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from transformers.pytorch_utils import Conv1D
 
 from impatience import LengthControlled, attach
 from impatience.errors import (
-    ModelFilesError,
     OptionError,
     SourceError,
     TargetError,
@@ -42,12 +40,12 @@ def lora(kind: str) -> LoraConfig:
 
 
 @pytest.mark.parametrize("bad", [0, -5, float("nan"), 2.5, "many", [3, 0]])
-def test_a_target_that_cannot_be(bad: Any) -> None:
+def test_a_target_that_is_no_whole_number_is_refused(bad: Any) -> None:
     with pytest.raises(TargetError, match="whole number of at least 1"):
         attach(tiny_model("llama"), "pre").generate(**BATCH, target_tokens=bad)
 
 
-def test_no_target_two_targets_and_too_many() -> None:
+def test_no_target_two_targets_and_too_many_are_refused() -> None:
     model = attach(tiny_model("llama"), "pre")
     with pytest.raises(TargetError, match="generate needs a target"):
         model.generate(**BATCH)
@@ -62,7 +60,7 @@ def test_no_target_two_targets_and_too_many() -> None:
 
 
 @pytest.mark.parametrize("kind", ["llama", "bart", "gpt2"])
-def test_a_target_or_source_longer_than_the_model(kind: str) -> None:
+def test_a_target_or_source_longer_than_the_model_is_refused(kind: str) -> None:
     model = attach(tiny_model(kind), "pre")
     with pytest.raises(TargetError, match="has room for"):
         model.generate(**BATCH, target_tokens=300)
@@ -76,7 +74,7 @@ def test_a_model_without_a_limit_takes_any_target() -> None:
     assert out.shape[1] <= 4
 
 
-def test_an_empty_source() -> None:
+def test_an_empty_source_is_refused() -> None:
     model = attach(tiny_model("llama"), "pre")
     with pytest.raises(SourceError, match="empty"):
         model.generate(torch.empty(1, 0, dtype=torch.long), target_tokens=5)
@@ -84,7 +82,7 @@ def test_an_empty_source() -> None:
         model.generate(IDS, attention_mask=torch.tensor([[1] * 4, [0] * 4]), target_tokens=5)
 
 
-def test_words_without_a_tokenizer_and_models_without_eos() -> None:
+def test_words_without_a_tokenizer_and_models_without_eos_are_refused() -> None:
     model = attach(tiny_model("llama"), "pre")
     with pytest.raises(TokenizerError, match="tokenizer=tokenizer"):
         model.generate(**BATCH, target_words=5)
@@ -93,7 +91,7 @@ def test_words_without_a_tokenizer_and_models_without_eos() -> None:
         model.generate(**BATCH, target_tokens=5)
 
 
-def test_unknown_names_and_models() -> None:
+def test_unknown_names_and_models_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'pre'"):
         attach(tiny_model("llama"), "prre")
     with pytest.raises(UnsupportedModelError, match=r"model_types=\('opt',\)"):
@@ -112,7 +110,7 @@ def test_unknown_names_and_models() -> None:
         attach(tiny_model("llama"), "pre", layers=[7])
 
 
-def test_a_failed_call_leaves_no_trace() -> None:
+def test_a_failed_call_leaves_the_model_unchanged() -> None:
     base = tiny_model("llama")
     model = attach(base, "pre")
     with pytest.raises(Exception, match="nonsense"):
@@ -125,7 +123,7 @@ def test_a_failed_call_leaves_no_trace() -> None:
 # What generation defaults must not do
 
 
-def test_lengths_that_the_model_was_saved_with_do_not_fight_the_target() -> None:
+def test_the_models_saved_length_limits_do_not_override_the_target() -> None:
     base = tiny_model("bart")
     base.generation_config.update(min_length=30, max_length=40, forced_bos_token_id=2)
     model = attach(base, "pre")
@@ -144,7 +142,7 @@ def test_the_callers_own_limits_and_config_are_kept() -> None:
     assert config.to_dict() == before
 
 
-def test_a_prompt_cannot_be_read_in_chunks() -> None:
+def test_prefill_in_chunks_is_refused() -> None:
     with pytest.raises(OptionError, match="prefill_chunk_size=2"):
         attach(tiny_model("llama"), "pre").generate(torch.tensor([[5, 6, 7]]), target_tokens=3, prefill_chunk_size=2)
 
@@ -156,7 +154,7 @@ def test_several_eos_ids_end_a_text() -> None:
     assert [report.length for report in reports] == [4, 9]
 
 
-def test_a_chat_templates_prompt() -> None:
+def test_a_chat_template_prompt_is_not_counted() -> None:
     tokenizer = byte_level_tokenizer()
     model = attach(tiny_model("llama", vocab_size=len(tokenizer)), "pre", tokenizer=tokenizer)
     tokenizer.padding_side = "left"
@@ -172,7 +170,7 @@ def test_a_chat_templates_prompt() -> None:
 
 
 @pytest.mark.parametrize("kind", ONE_A_FAMILY)
-def test_peft_before_and_after_say_the_same(kind: str, tmp_path: Path) -> None:
+def test_peft_before_and_after_attach_give_the_same_logits(kind: str, tmp_path: Path) -> None:
     def stirred(model: Any) -> Any:
         for name, parameter in model.named_parameters():
             if "lora_" in name:
@@ -195,22 +193,6 @@ def test_peft_before_and_after_say_the_same(kind: str, tmp_path: Path) -> None:
     after.save_pretrained(tmp_path / "after")
     again = PeftModel.from_pretrained(attach(tiny_model(kind), "pre"), str(tmp_path / "after"))
     assert torch.equal(again(**BATCH, labels=IDS).logits, logits)
-
-
-@pytest.mark.parametrize("rslora", [False, True], ids=["plain", "left to PEFT"])
-def test_a_merged_adapter_writes_the_same_without_peft(rslora: bool, tmp_path: Path) -> None:
-    config = lora("llama")
-    config.use_rslora = rslora
-    model = attach(get_peft_model(tiny_model("llama"), config), "pre").eval()
-    for name, parameter in model.named_parameters():
-        if "lora_" in name:
-            torch.nn.init.normal_(parameter, std=0.2, generator=torch.Generator().manual_seed(3))
-    logits, written = model(**BATCH, labels=IDS).logits, model.generate(**BATCH, target_tokens=[4, 9], landing="exact")
-    model.save_pretrained(tmp_path)
-    merged = LengthControlled.from_pretrained(tmp_path, base_model=tiny_model("llama"), merge=True)
-    assert type(merged.base_model).__name__ == "LlamaForCausalLM"
-    assert torch.allclose(merged(**BATCH, labels=IDS).logits, logits, atol=1e-4)
-    assert torch.equal(merged.generate(**BATCH, target_tokens=[4, 9], landing="exact"), written)
 
 
 # Trainer
@@ -238,71 +220,3 @@ def test_the_plain_trainer_trains_saves_and_resumes(kind: str, tmp_path: Path) -
     resumed = train(4, resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     for name, value in resumed.state_dict().items():
         assert torch.allclose(value, trained.state_dict()[name], atol=1e-6)
-
-
-# Files
-
-
-def test_a_tokenizer_is_saved_and_loaded_with_the_model(tmp_path: Path) -> None:
-    tokenizer = byte_level_tokenizer()
-    attach(tiny_model("llama", vocab_size=len(tokenizer)), "pre", tokenizer=tokenizer).save_pretrained(tmp_path)
-    again = LengthControlled.from_pretrained(tmp_path)
-    _, reports = again.generate(**BATCH, target_words=[2, 7], landing="exact", return_report=True)
-    assert [report.length for report in reports] == [2, 7]
-
-
-def test_amplitude_is_saved_not_worked_out_again(tmp_path: Path) -> None:
-    model = attach(tiny_model("llama"), "pre")
-    with torch.no_grad():
-        model.get_input_embeddings().weight.mul_(3)
-    model.save_pretrained(tmp_path)
-    assert LengthControlled.from_pretrained(tmp_path).steering.amplitude == model.steering.amplitude
-
-
-@pytest.mark.parametrize("taught", [False, True])
-def test_whether_it_was_trained_is_saved(taught: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    model = attach(tiny_model("llama"), "pre").train(taught)
-    model(**BATCH, labels=BATCH["input_ids"])
-    model.save_pretrained(tmp_path)
-    LengthControlled.from_pretrained(tmp_path).generate(**BATCH, target_tokens=3)
-    assert ("has not been trained" in caplog.text) == (not taught)
-
-
-def test_files_that_do_not_say_so_are_of_a_trained_model(tmp_path: Path) -> None:
-    attach(tiny_model("llama"), "pre").save_pretrained(tmp_path)
-    settings = tmp_path / "impatience.json"
-    older = json.loads(settings.read_text())
-    del older["taught"]
-    settings.write_text(json.dumps(older))
-    assert LengthControlled.from_pretrained(tmp_path).taught
-
-
-def test_damaged_foreign_and_unsafe_files_are_refused(tmp_path: Path) -> None:
-    attach(tiny_model("llama"), "pre").save_pretrained(tmp_path)
-    settings = tmp_path / "impatience.json"
-    good = settings.read_text()
-    settings.write_text(good[:40])
-    with pytest.raises(ModelFilesError, match="damaged"):
-        LengthControlled.from_pretrained(tmp_path)
-    settings.write_text(json.dumps(json.loads(good) | {"format": 9}))
-    with pytest.raises(ModelFilesError, match="format 9"):
-        LengthControlled.from_pretrained(tmp_path)
-    settings.write_text(good)
-    with pytest.raises(OptionError, match="trust_remote_code"):
-        LengthControlled.from_pretrained(tmp_path, trust_remote_code=True)
-    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
-    with pytest.raises(OSError, match="safetensors"):
-        LengthControlled.from_pretrained(tmp_path)
-
-
-def test_a_method_of_ones_own_works_but_needs_a_name_to_be_saved(tmp_path: Path) -> None:
-    class Own(EmbeddingMethod):
-        def embedding(self, progress: Any, target: Any, width: int) -> Any:
-            return (progress / target)[..., None].expand(-1, -1, width)
-
-    model = attach(tiny_model("llama"), Own())
-    assert model.generate(**BATCH, target_tokens=5, landing="exact").shape[1] == 10
-    with pytest.raises(OptionError, match="Register it"):
-        model.save_pretrained(tmp_path)
-    with pytest.raises(OptionError, match="has its options already"):
-        attach(tiny_model("llama"), Own(), strength=2)

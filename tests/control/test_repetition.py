@@ -1,4 +1,4 @@
-"""No stretch of tokens comes twice, in what is written and there alone."""
+"""No sequence of tokens is repeated in the written part; the prompt may be quoted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.toys import tiny_model
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
-def test_it_bars_what_transformers_bars(size: int) -> None:
+def test_it_bars_the_same_tokens_as_transformers(size: int) -> None:
     torch.manual_seed(3)
     ids, scores = torch.randint(0, 3, (6, 40)), torch.randn(6, 7)
     processor = NoLoops(size)
@@ -31,13 +31,13 @@ def test_a_text_repeats_nothing_but_may_quote_its_prompt(kind: str, beams: int) 
     out = model.generate(ids, target_tokens=40, landing="exact", no_loops=3, num_beams=beams)
     written = out[:, 1 if model.family.encoder_decoder else ids.shape[1] :][:, :40]
     for row in written.tolist():
-        stretches = [tuple(row[i : i + 3]) for i in range(len(row) - 2)]
-        assert len(set(stretches)) == len(stretches) == 38
+        sequences = [tuple(row[i : i + 3]) for i in range(len(row) - 2)]
+        assert len(set(sequences)) == len(sequences) == 38
     processor = NoLoops(2)
     assert torch.equal(processor(ids, torch.zeros(2, 12)), torch.zeros(2, 12))
 
 
 @pytest.mark.parametrize("bad", [0, 1, True, 2.5])
-def test_a_stretch_has_at_least_two_tokens(bad: object) -> None:
+def test_a_sequence_has_at_least_two_tokens(bad: object) -> None:
     with pytest.raises(OptionError, match="no_loops"):
         attach(tiny_model("llama"), "none").generate(torch.tensor([[5, 6]]), target_tokens=4, no_loops=bad)

@@ -10,7 +10,6 @@ import torch
 
 from impatience import attach
 from impatience.control.generation import step_budget
-from impatience.control.steering import Message
 from impatience.decoding import loop, step
 from impatience.decoding.kv_cache import spread
 from impatience.decoding.loop import DecodingLoop, TokenRequest, unsupported
@@ -31,7 +30,7 @@ def model_of(kind: str, method: str = "pre", tokenizer: str = "byte_level", **op
     with torch.no_grad():
         base.get_output_embeddings().weight[EOS] *= 2  # random weights hardly ever end by themselves
     model = attach(base, method, tokenizer=words, **options)
-    for weight in model.steering.projections.parameters():
+    for weight in model.signal_parameters():
         torch.nn.init.normal_(weight, std=0.3)
     model.taught = True
     return model.to(DEVICE)
@@ -240,6 +239,8 @@ def test_a_failure_leaves_the_model_as_it_was(kind: str) -> None:
     decoder, settings = DecodingLoop(model), DecodingSettings(Unit.TOKENS, Landing.NATURAL, (EOS,))
     orders = orders_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)
     expected, first = alone(model, orders[0], settings), decoder.write(orders, settings, 3)
+    source = dict.fromkeys(("input_ids", "labels"), torch.tensor([[5, 6, 7]], device=DEVICE))
+    unsteered = model.base_model(**source).logits
     table = model.family.decoder_of(model.base_model).get_submodule(model.family.positions or "norm")
 
     def fail(*args: Any) -> None:
@@ -253,7 +254,7 @@ def test_a_failure_leaves_the_model_as_it_was(kind: str) -> None:
     handle.remove()
     assert seen == [None], "another thread may ask in between"
     assert model.config._attn_implementation == "sdpa"
-    assert model.steering.message == Message()
+    assert torch.equal(model.base_model(**source).logits, unsteered)
     assert len(table._forward_hooks) == 0
     assert alone(model, orders[0], settings) == expected
     assert decoder.write(orders, settings, 3) == failing.write(orders, settings, 3) == first

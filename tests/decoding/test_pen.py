@@ -35,8 +35,8 @@ def test_unsteered_is_the_base_model_alone(kind: str, options: dict[str, Any]) -
 @pytest.mark.parametrize(("method", "options"), [("laam", {}), ("pre", {"layers": "all"}), ("none", {})])
 def test_no_way_of_steering_is_left_on(method: str, options: dict[str, Any]) -> None:
     own, asked = new_pen("bart", method, **options), requests(Unit.TOKENS)
-    for projection in own.model.steering.projections.values():
-        torch.nn.init.normal_(projection.weight)
+    for weight in own.model.signal_parameters():
+        torch.nn.init.normal_(weight)
     own.steered(asked)
     ids = [draft.ids for draft in own.unsteered(asked, limit=20)]
     assert ids == base_alone(own, asked, max_new_tokens=20)

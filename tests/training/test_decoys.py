@@ -176,7 +176,7 @@ def test_impossible_share_is_refused(bad: dict[str, str]) -> None:
 @pytest.mark.parametrize("base", toy.NAMES)
 def test_model_learns_from_decoys_in_two_units(base: str, tmp_path: Path) -> None:
     changes = {"model.base": base, "train.decoys": "0.3", "train.save_steps": "250", "train.eval_steps": "250"}
-    changes |= {"model.method": "glide", "model.options": "{landing: 8}", "train.units": "[tokens, words]"}
+    changes |= {"model.method": "glide", "model.options": "{countdown: 8}", "train.units": "[tokens, words]"}
     model = LengthControlled.from_pretrained(train(load_recipe(TOY, changes), tmp_path) / "model")
     encoder = Encoder(model.tokenizer, model.family.encoder_decoder, "summarize", 16)
     ids = torch.tensor([encoder.reads(Example("a", "amber birch cedar delta", ""))] * 8)

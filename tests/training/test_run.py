@@ -211,7 +211,7 @@ def test_own_data_lora_projections_annealing_and_early_stopping_work_together(tm
     model = LengthControlled.from_pretrained(
         folder / "model", base_model=build_model(toy(model__base="toy-llama"))[0].detach()
     )
-    assert all(weight.abs().max() > 0 for weight in model.steering.parameters())
+    assert all(weight.abs().max() > 0 for weight in model.signal_parameters())
     saved = load_file(folder / "model" / "adapter_model.safetensors")
     assert saved
     assert "checkpoint-24" in {path.name for path in Run(folder).checkpoints()}
@@ -226,7 +226,7 @@ def test_training_starts_from_the_weights_of_another_model(tmp_path: Path) -> No
     model, _ = build_model(toy(**adapted, model__start=first))
     saved = {**load_file(first / "impatience.safetensors"), **load_file(first / "adapter_model.safetensors")}
     held = {name.replace(".default", ""): tensor for name, tensor in model.base_model.named_parameters()}
-    held |= model.steering.state_dict()
+    held |= {name.removeprefix("steering."): tensor for name, tensor in model.state_dict().items()}
     assert saved.keys() <= held.keys()
     assert all(torch.equal(tensor, held[name]) for name, tensor in saved.items())
     other = {**adapted, "model__lora": "{rank: 2, alpha: 8}"}

@@ -415,9 +415,9 @@ def test_a_text_that_is_begun_is_gone_on_with_once_and_shown_from_its_beginning(
 
 
 def test_what_tells_a_model_its_length() -> None:
-    assert new_pen("llama").model.steering.tells
-    assert not new_pen("llama", strength=0).model.steering.tells
-    assert not new_pen("bart", "none", conventions="authors").model.steering.tells
+    assert new_pen("llama").model.steers
+    assert not new_pen("llama", strength=0).model.steers
+    assert not new_pen("bart", "none", conventions="authors").model.steers
     silent = new_pen("llama", "none").model
     asked_in_words = Prompts(silent)
     assert asked_in_words.tells_length(Unit.WORDS)

@@ -259,11 +259,13 @@ def test_a_stream_says_what_it_takes_back(writer: Writer) -> None:
 
 def test_a_stream_that_nobody_reads_stops(writer: Writer) -> None:
     before = threading.active_count()
+    source = dict.fromkeys(("input_ids", "labels"), torch.tensor([[5, 6, 7]], device=writer.model.device))
+    unsteered = writer.model.base_model(**source).logits
     pieces = writer.stream(Request("a", NOTE, 600, Unit.TOKENS, Landing.EXACT))
     assert isinstance(next(pieces), Piece)
     pieces.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before
-    assert not writer.model.steering.asked_again
+    assert torch.equal(writer.model.base_model(**source).logits, unsteered)
     assert writer.write(NOTE, words=3, landing="exact").length == 3
 
 

@@ -19,7 +19,8 @@ import transformers
 from rich.markup import escape
 from rich.table import Table
 
-from impatience.control.model import LengthControlled, attach
+from impatience.control.attach import attach
+from impatience.control.model import LengthControlled
 from impatience.environment import environment
 from impatience.errors import OptionError
 from impatience.registry import nearest

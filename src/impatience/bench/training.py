@@ -21,7 +21,8 @@ import transformers
 
 from impatience.bench.base import Report, ReportTable, build, find_device, shape_config
 from impatience.config import build as build_config
-from impatience.control.model import LengthControlled, attach
+from impatience.control.attach import attach
+from impatience.control.model import LengthControlled
 from impatience.data import Encoder, collate, load
 from impatience.environment import environment
 from impatience.errors import OptionError

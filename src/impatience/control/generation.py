@@ -1,23 +1,27 @@
-"""One ``generate`` call with a target: its budget of steps, what the model would have done, how each text ended."""
+"""Runs one ``generate`` call with a target: limits its steps, steers each of them, and reports how each text ended."""
 
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
+from impatience.control.projections import ROWS, PrecomputedProjections
 from impatience.control.repetition import NoLoops
-from impatience.control.report import LengthReport, Settlement
+from impatience.control.report import LengthReport, LengthReporter
 from impatience.control.sampling import Draws
+from impatience.control.steering import BatchTargets, Steering
 from impatience.control.stopping import LandingProcessor
 from impatience.errors import OptionError, TargetError, TokenizerError
 from impatience.lengths import Landing, Target, Unit
-from impatience.vocabulary import Vocabulary
+from impatience.vocabulary import Vocabulary, in_tokens
 
 _STEPS = {Unit.TOKENS: (2, 32), Unit.WORDS: (4, 32), Unit.CHARACTERS: (1, 32), Unit.SENTENCES: (96, 64)}
 """Tokens to allow for a target of n when the caller sets no limit: factor · n + margin."""
@@ -29,10 +33,10 @@ def step_budget(target: Target, landing: Landing, room: int | None, extra: int =
     """Return ``max_new_tokens`` for a target.
 
     Args:
-        target: What was asked for.
-        landing: Who decides where it ends.
-        room: Positions left in the decoder, or None if there is no limit.
-        extra: Tokens that are written but not counted, EOS apart.
+        target: Length asked for.
+        landing: Stopping mode.
+        room: Positions left in the decoder; None if there is no limit.
+        extra: Number of tokens that are written but not counted, without EOS.
 
     Raises:
         TargetError: If the target cannot fit in the decoder.
@@ -61,42 +65,42 @@ def eos_ids(generation_config: Any) -> list[int]:
     ids = [value] if isinstance(value, int) else list(value or [])
     if not ids:
         raise TokenizerError(
-            "This model has no end-of-sequence token, so no text of it can end. Set "
+            "This model has no end-of-sequence token, so its texts cannot end. Set "
             "model.generation_config.eos_token_id, or pass eos_token_id= to generate."
         )
     return ids
 
 
 class EosTrace(LogitsProcessor):  # type: ignore[misc]
-    """Remembers, at each step, what the model itself would do: P(EOS) and its first choice."""
+    """Records P(EOS) and the model's first choice at each step, and changes nothing."""
 
     def __init__(self, eos: list[int]) -> None:
         self.eos = eos
-        self._eos_probability: list[Tensor] = []
-        self._choice: list[Tensor] = []
+        self._eos_probabilities: list[Tensor] = []
+        self._choices: list[Tensor] = []
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Look at the scores and leave them as they are."""
+        """Record one step."""
         del input_ids
-        self._eos_probability.append(scores.float().softmax(-1)[:, self.eos].sum(-1))
-        self._choice.append(scores.argmax(-1))
+        self._eos_probabilities.append(scores.float().softmax(-1)[:, self.eos].sum(-1))
+        self._choices.append(scores.argmax(-1))
         return scores
 
-    def follow(self, rows: int, steps: int, beam_indices: Tensor | None) -> tuple[Tensor, Tensor]:
+    def along(self, rows: int, steps: int, beam_indices: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return P(EOS) and first choices along each finished text, both (rows, steps) on the CPU."""
-        probability, choice = torch.stack(self._eos_probability, 1).cpu(), torch.stack(self._choice, 1).cpu()
+        probabilities, choices = torch.stack(self._eos_probabilities, 1).cpu(), torch.stack(self._choices, 1).cpu()
         path = torch.arange(rows)[:, None].expand(rows, steps)
         if beam_indices is not None:
             path = beam_indices.cpu()[:, :steps].clamp(min=0)
-        columns = torch.arange(path.shape[1]).clamp(max=probability.shape[1] - 1).expand_as(path)
-        return probability[path, columns], choice[path, columns]
+        columns = torch.arange(path.shape[1]).clamp(max=probabilities.shape[1] - 1).expand_as(path)
+        return probabilities[path, columns], choices[path, columns]
 
 
 @contextmanager
-def unforced(model: Any) -> Iterator[None]:
-    """Let no EOS be forced by the budget of steps: a text that was cut would look ended.
+def without_forced_eos(model: Any) -> Iterator[None]:
+    """Keep ``generate`` from forcing EOS at the last step: a text that was cut would look finished.
 
-    The model's own settings fill in for whatever ``generate`` is given as None, so it is they that must change.
+    The model's own settings replace whatever ``generate`` is given as None, so they are changed for that time.
     """
     config = model.generation_config
     forced, config.forced_eos_token_id = config.forced_eos_token_id, None
@@ -106,89 +110,148 @@ def unforced(model: Any) -> Iterator[None]:
         config.forced_eos_token_id = forced
 
 
-class GenerateCall:
-    """One ``generate`` call with a target: what it is given, and what becomes of what it returns.
+class GenerateSteering:
+    """Sets the signal before each step of one ``generate`` call, from all ids so far.
+
+    The projections of a few rows are precomputed. Their progress is counted on the CPU, where the lookup needs it.
 
     Args:
-        target: What was asked for, one value a row.
-        landing: Who decides where the texts end.
-        start: (B,) column of the first written id; earlier than ``first`` where a text is resumed.
-        first: Column of the first id to be generated.
-        room: Positions left in the decoder, or None if there is no limit.
-        vocabulary: Counts.
+        steering: Steering of the model that writes.
+        targets: Targets of the call.
+        dtype: Dtype of the model's layers.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        landing: Landing,
-        start: Tensor,
-        first: int,
-        room: int | None,
-        vocabulary: Vocabulary,
-    ) -> None:
-        self.target, self.landing, self.start, self.first = target, landing, start, first
-        self.room, self.vocabulary = room, vocabulary
+    def __init__(self, steering: Steering, targets: BatchTargets, dtype: torch.dtype) -> None:
+        self._steering, self._targets, self._cpu_targets = steering, targets, targets.cpu()
+        self._prompt = int(self._cpu_targets.start.min()) - 1  # columns without a signal in every row
+        self._precomputed: PrecomputedProjections | None = None
+        # Weights that are sharded over processes are whole only while the model runs.
+        sharded = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if steering.projections and steering.conventions == "paper" and not sharded:
+
+            def signal(counts: Tensor, lengths: Tensor) -> Tensor:
+                return steering.embedding(*in_tokens(counts, lengths, targets.unit))
+
+            self._precomputed = PrecomputedProjections(signal, steering.projections.values(), dtype)
+
+    def set_signal(self, ids: Tensor, columns: int) -> None:
+        """Set the signal for the last columns of (B, T) ids."""
+        steering, rows = self._steering, ids.shape[0]
+        if steering.conventions == "authors" and columns == ids.shape[1]:
+            steering.clear()  # their first step gets no signal
+        elif columns > 1 or rows > ROWS or self._precomputed is None:
+            steering.set_signal(self._targets, ids, max(1, min(columns, ids.shape[1] - self._prompt)))
+        else:
+            targets = self._cpu_targets.repeat(rows)
+            written = torch.arange(ids.shape[1]) >= targets.start[:, None]
+            progress = steering.vocabulary.progress(ids.cpu(), written, targets.unit)[:, -1].tolist()
+            lengths = targets.target.tolist()
+            steering.set_projected(self._precomputed.lookup([*map(min, progress, lengths)], lengths))
+
+
+@contextmanager
+def steer_each_step(model: Any, steering: Steering, targets: BatchTargets) -> Iterator[None]:
+    """Set the signal before each step of one ``generate`` call of a model."""
+    if not steering.steers:
+        yield
+        return
+    prepare, signals = model.prepare_inputs_for_generation, GenerateSteering(steering, targets, model.dtype)
+    ids_name = "decoder_input_ids" if steering.family.encoder_decoder else "input_ids"
+
+    @functools.wraps(prepare)
+    def prepare_and_steer(input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
+        inputs = prepare(input_ids, *args, **kwargs)
+        signals.set_signal(input_ids, inputs[ids_name].shape[1])
+        return inputs
+
+    model.prepare_inputs_for_generation = prepare_and_steer
+    try:
+        yield
+    finally:
+        del model.prepare_inputs_for_generation
+        steering.clear()
+
+
+@dataclass
+class GenerateCall:
+    """One ``generate`` call with a target: prepares its arguments and finishes its output.
+
+    Attributes:
+        target: Length asked for, one value a row.
+        landing: Stopping mode.
+        start: (B,) column of the first written id; earlier than ``first`` where a text is resumed.
+        first: Column of the first id to be generated.
+        room: Positions left in the decoder; None if there is no limit.
+        vocabulary: Counts lengths.
+    """
+
+    target: Target
+    landing: Landing
+    start: Tensor
+    first: int
+    room: int | None
+    vocabulary: Vocabulary
 
     def prepare(self, defaults: Any, kwargs: dict[str, Any], *, report: bool) -> dict[str, Any]:
-        """Return the arguments for ``generate``: the caller's, a budget of steps, and the landing's processors."""
-        own = kwargs.pop("generation_config", None)
-        config = copy.copy(own or defaults)
-        limits = (own.max_new_tokens, own.max_length) if own is not None else ()
-        bounded = bool({"max_new_tokens", "max_length"} & kwargs.keys()) or any(limits)
+        """Return the arguments for ``generate``: the caller's, a limit of steps, and the logits processors."""
+        given = kwargs.pop("generation_config", None)
+        config = copy.copy(given or defaults)
+        limits = (given.max_new_tokens, given.max_length) if given is not None else ()
+        limited = bool({"max_new_tokens", "max_length"} & kwargs.keys()) or any(limits)
         processors = LogitsProcessorList(kwargs.pop("logits_processor", None) or [])
-        if (stretch := kwargs.pop("no_loops", None)) is not None:
-            processors.append(NoLoops(stretch, self.start))
+        if (size := kwargs.pop("no_loops", None)) is not None:
+            processors.append(NoLoops(size, self.start))
         draws = kwargs.pop("draws", None)
-        # The model's own wishes are set aside; what the caller passes stays. (None would be filled from them again.)
+        # The model's own minimum lengths are dropped; the caller's stay. (None would be filled from the model again.)
         config.min_length, config.min_new_tokens = 0, None if defaults.min_new_tokens is None else 0
         kwargs = config.update(**kwargs)
         if config.prefill_chunk_size is not None:
             raise OptionError(
-                f"prefill_chunk_size={config.prefill_chunk_size}: a prompt is read at once here, since progress is "
-                f"counted from its end. Leave it out."
+                f"prefill_chunk_size={config.prefill_chunk_size}: progress is counted from the end of the prompt, so "
+                f"the prompt must be read at once. Leave the option out."
             )
-        if not bounded:
+        if limited:
+            limit = config.max_length if config.max_new_tokens is None else self.first + config.max_new_tokens
+            last = [limit] * len(self.target.values)
+        else:
             forced = int(config.forced_bos_token_id is not None)
-            # Each row is held to its own budget: what it says does not depend on what it is written with.
-            own = [Target(self.target.unit, (value,)) for value in self.target.values]
-            budgets = [step_budget(one, self.landing, self.room, forced) for one in own]
+            # Each row has its own budget, so its text does not depend on the rest of the batch.
+            rows = [Target(self.target.unit, (value,)) for value in self.target.values]
+            budgets = [step_budget(row, self.landing, self.room, forced) for row in rows]
             config.max_new_tokens = max(budgets)
             last = [self.first + budget for budget in budgets]
-        else:
-            most = config.max_length if config.max_new_tokens is None else self.first + config.max_new_tokens
-            last = [most] * len(self.target.values)
         self.report, self.as_dict = report, bool(config.return_dict_in_generate)
-        self.settles = report or self.landing is not Landing.NATURAL
         self.trace = EosTrace(eos_ids(config))
-        if self.settles:
+        self.traced = report or self.landing is not Landing.NATURAL
+        if self.traced:
             config.return_dict_in_generate = True
             processors.append(self.trace)
         if self.landing is not Landing.NATURAL:
-            lander = LandingProcessor(self.landing, self.target, self.start, last, self.vocabulary, self.trace.eos)
-            processors.append(lander)
+            eos = self.trace.eos
+            processors.append(LandingProcessor(self.landing, self.target, self.start, last, self.vocabulary, eos))
         if draws is not None and any(draws):
             processors.append(Draws(draws, self.start))
         return {**kwargs, "generation_config": config, "logits_processor": processors}
 
     def finish(self, output: Any) -> Any:
-        """Settle how the texts ended and return them, with reports if they were asked for."""
-        if not self.settles:
+        """Return the texts as the landing leaves them, with reports if the caller wants them."""
+        if not self.traced:
             return output
-        output.sequences, reports = self._settle(output.sequences, output.get("beam_indices"))
+        output.sequences, reports = self._report(output.sequences, output.get("beam_indices"))
         result = output if self.as_dict else output.sequences
         return (result, reports) if self.report else result
 
-    def _settle(self, sequences: Tensor, beam_indices: Tensor | None) -> tuple[Tensor, list[LengthReport]]:
-        """Report on each text, and replace what the landing leaves out by EOS."""
+    def _report(self, sequences: Tensor, beam_indices: Tensor | None) -> tuple[Tensor, list[LengthReport]]:
+        """Report on each text, and replace the ids that the landing removes by EOS."""
         copies = sequences.shape[0] // len(self.target.values)
-        probabilities, choices = self.trace.follow(sequences.shape[0], sequences.shape[1] - self.first, beam_indices)
-        settlement, reports = Settlement(self.target.unit, self.landing, self.trace.eos, self.vocabulary), []
+        probabilities, choices = self.trace.along(sequences.shape[0], sequences.shape[1] - self.first, beam_indices)
+        reporter = LengthReporter(self.target.unit, self.landing, self.trace.eos, self.vocabulary)
+        reports = []
         for row, ids in enumerate(sequences.tolist()):
-            goal, begin = self.target.values[row // copies], int(self.start[row // copies])
-            told = probabilities[row].tolist(), choices[row].tolist()
-            kept, report = settlement.settle(ids, goal, *told, begin, self.first)
-            written = ids[begin : settlement.stop(ids, self.first)]
-            sequences[row, begin + kept : begin + len(written)] = self.trace.eos[0]
+            target, start = self.target.values[row // copies], int(self.start[row // copies])
+            steps = probabilities[row].tolist(), choices[row].tolist()
+            size, report = reporter.report(ids, target, *steps, start, self.first)
+            end = reporter.end(ids, self.first)
+            sequences[row, start + size : len(ids) if end is None else end] = self.trace.eos[0]
             reports.append(report)
         return sequences, reports

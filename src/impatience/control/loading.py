@@ -10,19 +10,20 @@ from typing import Any
 
 import torch
 
-from impatience.control.model import LengthControlled, attach
+from impatience.control.attach import attach
+from impatience.control.model import LengthControlled
 from impatience.control.storage import PROMPT, is_length_controlled, load_base, load_prompt
 from impatience.errors import ImpatienceError, ModelFilesError
 from impatience.sources import resolve, toy
 
 
-def settings_of(prompt: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what ``generate`` is always given with a model, from how it was trained."""
+def generation_settings(prompt: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that ``generate`` always gets with a model, from the prompt it was trained with."""
     return {"no_loops": prompt["no_loops"]} if prompt.get("no_loops") else {}
 
 
-def from_anywhere(name: str | Path) -> str:
-    """Return what a model is called in a process that runs in another folder."""
+def name_from_anywhere(name: str | Path) -> str:
+    """Return a model name that also works for a process in another folder."""
     return os.path.abspath(name) if Path(name).is_dir() else str(name)
 
 
@@ -30,14 +31,14 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
     """Load a model, on the GPU if there is one.
 
     Args:
-        name: A model folder, the folder of a training run, a packaged or hub name, or the name of an untrained toy.
-        quiet: Show no progress.
+        name: Model folder, folder of a training run, packaged or hub name, or name of an untrained toy.
+        quiet: Whether to hide the progress of downloads.
 
     Returns:
-        The model, and how sources were put to it in training; nothing if nobody wrote that down.
+        The model, and the prompt settings it was trained with; empty if none were saved.
 
     Raises:
-        ModelFilesError: If there is no such model, or the run has not been trained to its end.
+        ModelFilesError: If there is no such model, or the run is not finished.
     """
     if name in toy.NAMES:
         base, tokenizer = toy.build(str(name))
@@ -45,14 +46,12 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
     source = resolve(name, quiet=quiet)
     if (Path(source) / "run.json").is_file():
         if not (Path(source) / "model" / PROMPT).is_file():
-            raise ModelFilesError(
-                f"The run in {source} has no model yet. Train it to its end: impatience train --resume."
-            )
+            raise ModelFilesError(f"The run in {source} has no model yet. Finish it: impatience train --resume.")
         source = str(Path(source) / "model")
     options: dict[str, Any] = {} if torch.cuda.is_available() else {"dtype": torch.float32}
     try:
-        with _without_bars():
-            model, prompt = _opened(source, options)
+        with _hidden_progress_bars():
+            model, prompt = _load(source, options)
     except ImpatienceError:
         raise
     except (OSError, ValueError) as error:
@@ -64,7 +63,7 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), prompt
 
 
-def _opened(source: str, options: dict[str, Any]) -> tuple[LengthControlled, dict[str, Any]]:
+def _load(source: str, options: dict[str, Any]) -> tuple[LengthControlled, dict[str, Any]]:
     if is_length_controlled(source):
         return LengthControlled.from_pretrained(source, merge=True, **options), load_prompt(source)
     base, tokenizer = load_base(source, **options)
@@ -72,8 +71,8 @@ def _opened(source: str, options: dict[str, Any]) -> tuple[LengthControlled, dic
 
 
 @contextmanager
-def _without_bars() -> Iterator[None]:
-    """Keep the libraries' own progress bars off the terminal."""
+def _hidden_progress_bars() -> Iterator[None]:
+    """Hide the progress bars of transformers."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

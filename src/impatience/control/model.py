@@ -1,13 +1,11 @@
-"""A model and a method, joined by composition: ``attach`` and ``LengthControlled``.
+"""``LengthControlled``: a Hugging Face model and a method, joined by composition.
 
-The wrapper reaches a Hugging Face model through hooks, arguments, and the last bias or product of a layer only.
-``forward`` steers once, over all steps; ``generate`` steers before each step, in ``prepare_inputs_for_generation``,
-which sees all ids written so far.
+The wrapper reaches the model through hooks and arguments only. ``forward`` sets the signal once, for all steps;
+``generate`` sets it before each step, in ``prepare_inputs_for_generation``, which sees all ids so far.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,11 +15,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from impatience.control.following import Following
-from impatience.control.generation import GenerateCall, unforced
+from impatience.control.generation import GenerateCall, steer_each_step, without_forced_eos
 from impatience.control.steering import BatchTargets, Conventions, Steering
-from impatience.control.storage import keep_tied_once, load_parts, save_parts
-from impatience.errors import OptionError, SourceError, TargetError
+from impatience.control.storage import load_parts, save_model, share_tied_weights
+from impatience.errors import SourceError, TargetError
 from impatience.families import family_of, unwrap
 from impatience.lengths import Landing, Target, Unit
 from impatience.methods import METHODS, Method
@@ -30,40 +27,20 @@ from impatience.vocabulary import Vocabulary
 log = logging.getLogger(__name__)
 
 
-def attach(
-    base_model: Any,
-    method: str | Method = "glide",
-    *,
-    tokenizer: Any = None,
-    conventions: Conventions = "paper",
-    **options: Any,
-) -> LengthControlled:
-    """Give a Hugging Face model a target length.
-
-    Args:
-        base_model: An encoder-decoder or decoder-only model, also one that PEFT has wrapped.
-        method: A name from ``impatience methods``, or a ``Method`` of your own.
-        tokenizer: Needed to count words, characters and sentences.
-        conventions: ``"authors"`` reproduces the paper's code instead of its text: special tokens are counted, the
-            ratio is t / (l - 1), absolute positions are added twice, and the first generated step gets no signal.
-        **options: The method's options, e.g. ``strength=1.5`` or ``noise="step"``.
-
-    Returns:
-        The wrapped model. The base model is not copied; ``detach`` gives it back as it was.
-    """
-    if any(isinstance(model, LengthControlled) for model in (base_model, unwrap(base_model))):
-        raise OptionError("This model is attached already. Detach it first: model = model.detach().")
-    if isinstance(method, str):
-        if conventions == "authors":
-            options.setdefault("strength", "raw")
-        method = METHODS[method].from_options(**options)
-    elif options or not isinstance(method, Method):
-        raise OptionError(f"method={method!r}: give a name with options, or a Method that has its options already.")
-    return LengthControlled(base_model, method, tokenizer=tokenizer, conventions=conventions)
-
-
 class LengthControlled(nn.Module):
-    """A model that writes to length. What it does not define itself is the base model's own."""
+    """A model that writes to length. Attributes that it does not define are those of the base model.
+
+    Attributes:
+        base_model: Hugging Face model, also one that PEFT has wrapped.
+        tokenizer: Tokenizer, or None if only tokens can be counted.
+        family: Declaration of where the decoder is.
+        vocabulary: Counts lengths on ids.
+        method: Method that computes the signal.
+        conventions: Conventions of the paper's text, or of its authors' code; see ``attach``.
+        width: Width D of the signal.
+        amplitude: Factor of the signal at full strength.
+        taught: Whether the model was trained with its signal.
+    """
 
     def __init__(
         self,
@@ -80,12 +57,49 @@ class LengthControlled(nn.Module):
         self.family = family_of(inner)
         self.vocabulary = Vocabulary(inner.config.vocab_size, self.family.special_ids(inner), tokenizer)
         self.steering = Steering(inner, self.family, method, self.vocabulary, conventions, amplitude)
+        self.method, self.conventions = method, conventions
+        self.width, self.amplitude = self.steering.width, self.steering.amplitude
         self.taught = self._warned = False
-        keep_tied_once(self)
+        share_tied_weights(self)
         self.train(base_model.training)
 
+    @property
+    def steers(self) -> bool:
+        """True if the base model gets a signal."""
+        return self.steering.steers
+
+    def signal_parameters(self) -> list[nn.Parameter]:
+        """Return the signal's own weights: its projections, if it enters at layers."""
+        return list(self.steering.parameters())
+
+    def scale_signal(self, factor: float) -> None:
+        """Multiply the signal by a factor from now on; saved models keep their full amplitude."""
+        self.steering.factor = factor
+
+    @contextmanager
+    def signal(self, targets: BatchTargets, ids: Tensor, columns: int) -> Iterator[None]:
+        """Steer a forward pass of the base model over the last columns of (B, T) ids."""
+        self.steering.set_signal(targets, ids, columns)
+        try:
+            yield
+        finally:
+            self.steering.clear()
+
+    @contextmanager
+    def step_signal(self, progress: Tensor, target: Tensor, unit: Unit) -> Iterator[None]:
+        """Steer one step of the base model, for rows with (B, 1) progress and target."""
+        self.steering.set_step(progress, target, unit)
+        try:
+            yield
+        finally:
+            self.steering.clear()
+
+    def clear_signal(self) -> None:
+        """Remove a signal that a forward pass in training left for its backward pass."""
+        self.steering.clear()
+
     def detach(self) -> Any:
-        """Give the base model back as it was before ``attach``."""
+        """Remove all hooks and return the base model."""
         self.steering.detach()
         return self.base_model
 
@@ -117,20 +131,19 @@ class LengthControlled(nn.Module):
         Args:
             input_ids: (B, T) source of an encoder-decoder; prompt and text of a decoder-only model.
             attention_mask: (B, T) 0 on padding.
-            labels: (B, T) what is to be written, -100 elsewhere. Unless they are passed, it gives the target and, on
-                decoder-only models, the place where the prompt ends.
-            target_tokens: Target of each row, in tokens. One unit may be given; a (B,) tensor is taken as it is.
+            labels: (B, T) ids of the text, -100 elsewhere. They give the target, if none is passed, and the end of
+                a decoder-only model's prompt, if ``prompt_lengths`` is not passed.
+            target_tokens: Target of each row, in tokens. Pass one unit only; a (B,) tensor is used without checks.
             target_words: Target in words.
             target_characters: Target in characters.
             target_sentences: Target in sentences.
-            progress: (B, T) what is written up to and including each id that the decoder reads, in the target's unit,
-                if it has been counted already.
-            prompt_lengths: For decoder-only models, prompt tokens of each row, padding not counted.
-            compute_loss: False keeps the labels from the base model: they only say what is written, and how much.
-            **kwargs: What else the base model takes.
+            progress: (B, T) progress up to and including each decoder id, in the target's unit; None counts it.
+            prompt_lengths: For decoder-only models, prompt tokens of each row without padding.
+            compute_loss: False does not pass the labels on to the base model.
+            **kwargs: Further arguments of the base model.
 
         Returns:
-            What the base model returns.
+            The base model's output.
         """
         ids = kwargs.get("decoder_input_ids") if self.family.encoder_decoder else input_ids
         if ids is None and labels is not None and self.family.encoder_decoder:
@@ -139,17 +152,17 @@ class LengthControlled(nn.Module):
         if self.steering.attached:
             if ids is None:
                 raise SourceError("Pass input_ids, and labels or decoder_input_ids: progress is counted on ids.")
-            asked = (target_tokens, target_words, target_characters, target_sentences)
-            ready = [(unit, goal) for unit, goal in zip(Unit, asked, strict=True) if isinstance(goal, Tensor)]
-            target = ready[0] if ready else Target.parse(ids.shape[0], *asked)
-            course = self.steering.course(ids, target, attention_mask, labels, prompt_lengths)
-            self.steering.steer(replace(course, progress=progress), ids, ids.shape[1], noisy=self.training)
+            lengths = (target_tokens, target_words, target_characters, target_sentences)
+            tensors = [(unit, length) for unit, length in zip(Unit, lengths, strict=True) if isinstance(length, Tensor)]
+            target = tensors[0] if tensors else Target.parse(ids.shape[0], *lengths)
+            targets = self.steering.batch_targets(ids, target, attention_mask, labels, prompt_lengths)
+            self.steering.set_signal(replace(targets, progress=progress), ids, ids.shape[1], noisy=self.training)
         try:
             labels = labels if compute_loss else None
             return self.base_model(input_ids=input_ids, attention_mask=attention_mask, labels=labels, **kwargs)
         finally:
-            if not self.steering.asked_again:
-                self.steering.stop()
+            if not self.steering.needed_in_backward:
+                self.steering.clear()
 
     @torch.no_grad()
     def generate(
@@ -167,7 +180,7 @@ class LengthControlled(nn.Module):
         draws: Sequence[int] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Write texts of the lengths asked for, with everything else ``generate`` can do.
+        """Write texts of the lengths asked for; takes all other arguments of the base model's ``generate``.
 
         Args:
             inputs: (B, T) input ids; may also be passed as ``input_ids``.
@@ -177,24 +190,24 @@ class LengthControlled(nn.Module):
             target_sentences: Length in sentences.
             landing: ``"natural"``, ``"exact"`` or ``"at_most"``; see ``impatience.control.stopping``.
             return_report: Also return a ``LengthReport`` for each text.
-            prompt_lengths: For decoder-only models that resume a text: prompt tokens of each row, padding not
-                counted; what follows them counts as written.
-            no_loops: Never write the same so many tokens in a row twice.
-            draws: For each row the number of a draw, the same every time and in every batch; 0 takes the likeliest.
-            **kwargs: What else the base model's ``generate`` takes.
+            prompt_lengths: For decoder-only models that resume a text: prompt tokens of each row without padding;
+                the ids after them count as written.
+            no_loops: Length of token sequences that no text may repeat.
+            draws: Number of each row's random draw, reproducible in any batch; 0 takes the likeliest token.
+            **kwargs: Further arguments of the base model's ``generate``.
 
         Returns:
-            What the base model returns; with ``return_report`` a pair of that and the list of reports.
+            The base model's output; with ``return_report`` a pair of it and the list of reports.
         """
         mode, inner, mask = Landing.parse(landing), unwrap(self.base_model), kwargs.get("attention_mask")
         ids = inputs if inputs is not None else kwargs.pop("input_ids", None)
         self._check_source(ids, mask)
         target = Target.parse(ids.shape[0], target_tokens, target_words, target_characters, target_sentences)
-        if not (self.taught or self._warned) and self.steering.audible:
-            log.warning("This model has not been trained with its signal yet: expect nonsense until it is.")
+        if not (self.taught or self._warned or self.steering.projections) and self.steers:
+            log.warning("This model has not been trained with its signal yet. Its texts will make no sense.")
             self._warned = True
         if target is None:
-            raise TargetError("generate needs a target: target_tokens, target_words, target_characters or …_sentences.")
+            raise TargetError("generate needs a target: target_tokens, target_words, target_characters, …")
         if target.unit is not Unit.TOKENS:
             self.vocabulary.require_tokenizer(target.unit)
 
@@ -202,10 +215,10 @@ class LengthControlled(nn.Module):
         first = 1 if written is None else written.shape[1]
         if prompt_lengths is None:
             prompt_lengths = first if mask is None else mask.sum(1)
-        course = self.steering.course(ids, target, mask, None, prompt_lengths)
+        targets = self.steering.batch_targets(ids, target, mask, None, prompt_lengths)
         room = self.family.room(inner)
-        call = GenerateCall(target, mode, course.start, first, None if room is None else room - first, self.vocabulary)
-        with unforced(inner), self._following(course, inner):
+        call = GenerateCall(target, mode, targets.start, first, None if room is None else room - first, self.vocabulary)
+        with without_forced_eos(inner), steer_each_step(inner, self.steering, targets):
             kwargs |= {"no_loops": no_loops, "draws": draws}
             kwargs = call.prepare(inner.generation_config, kwargs, report=return_report)
             return call.finish(self.base_model.generate(input_ids=ids, **kwargs))
@@ -221,31 +234,9 @@ class LengthControlled(nn.Module):
                 f"The source has {ids.shape[1]} tokens, but this model has {room} positions. Shorten or split it."
             )
 
-    @contextmanager
-    def _following(self, course: BatchTargets, inner: Any) -> Iterator[None]:
-        """For the length of one ``generate`` call, steer before each step, from all ids written so far."""
-        if not self.steering.tells:
-            yield
-            return
-        prepare, following = inner.prepare_inputs_for_generation, Following(self.steering, course, inner.dtype)
-        column_name = "decoder_input_ids" if self.family.encoder_decoder else "input_ids"
-
-        @functools.wraps(prepare)
-        def prepare_and_steer(input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
-            inputs = prepare(input_ids, *args, **kwargs)
-            following.steer(input_ids, inputs[column_name].shape[1])
-            return inputs
-
-        inner.prepare_inputs_for_generation = prepare_and_steer
-        try:
-            yield
-        finally:
-            del inner.prepare_inputs_for_generation
-            self.steering.stop()
-
     def save_pretrained(self, folder: Any, **kwargs: Any) -> None:
-        """Write the model to a folder that ``from_pretrained`` reads; safetensors and JSON only."""
-        save_parts(folder, self.base_model, self.steering, self.tokenizer, taught=self.taught, **kwargs)
+        """Save the model to a folder, in safetensors and JSON only, for ``from_pretrained``."""
+        save_model(folder, self, self.steering, **kwargs)
 
     @classmethod
     def from_pretrained(
@@ -254,11 +245,11 @@ class LengthControlled(nn.Module):
         """Load a folder or hub name that ``save_pretrained`` wrote, or one in the layout of the paper's authors.
 
         Args:
-            name: A folder or the name of a model on the hub.
-            base_model: The base, where the folder holds only what was trained on top of it.
-            tokenizer: Instead of the one that was saved.
-            merge: Add a LoRA adapter to the weights it adapts, so that writing takes no longer than without one.
-            **kwargs: What ``from_pretrained`` of the base model takes, e.g. ``dtype``.
+            name: Folder, or name of a model on the hub.
+            base_model: Loaded base model of an adapter; None loads it.
+            tokenizer: Tokenizer to use instead of the saved one.
+            merge: Merge an adapter into the base model's weights, so that it costs no time while writing.
+            **kwargs: Arguments of the base model's ``from_pretrained``, e.g. ``dtype``.
         """
         base, saved = load_parts(name, base_model, merge=merge, **kwargs)
         model = cls(

@@ -1,4 +1,4 @@
-"""How each text ended: what the landing leaves of it, and whether it came down on its target by itself."""
+"""Reports how each text ended: how much of it the landing keeps, and whether it reached its target by itself."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Landed = Literal["natural", "forced", "missed"]
 
 @dataclass(frozen=True)
 class LengthReport:
-    """How one text ended.
+    """Report on how one text ended.
 
     Attributes:
-        length: What was written, in the unit asked for.
-        target: What was asked for.
-        unit: What is counted.
+        length: Length of the text, in the unit asked for.
+        target: Length asked for.
+        unit: Unit of both.
         landed: "natural": on target (with ``at_most``: not over it), and the model chose to end there; "forced": on
             target because the landing mode changed what the model would have written; "missed": off target, or not
             ended at all.
-        eos_probability: What the model itself gave EOS where the text stops; 0 if it did not end.
+        eos_probability: P(EOS) of the model itself where the text ends; 0 if it did not end.
     """
 
     length: int
@@ -37,13 +37,13 @@ class LengthReport:
 
 
 @dataclass(frozen=True)
-class Settlement:
-    """Says how texts ended, in one unit and landing.
+class LengthReporter:
+    """Reports how texts ended that have one unit and landing.
 
     Attributes:
-        unit: What is counted.
-        landing: Who decided where the texts end.
-        eos: The ids that end a text.
+        unit: Unit of the targets.
+        landing: Stopping mode of the texts.
+        eos: Ids that end a text.
         vocabulary: Counts and decodes.
     """
 
@@ -52,89 +52,89 @@ class Settlement:
     eos: Sequence[int]
     vocabulary: Vocabulary
 
-    def stop(self, ids: Sequence[int], first: int = 0) -> int | None:
-        """Return the column of the EOS that ends a text, or None if it was cut."""
+    def end(self, ids: Sequence[int], first: int = 0) -> int | None:
+        """Return the column of the EOS that ends a text, or None if the text was cut."""
         return next((column for column in range(first, len(ids)) if ids[column] in self.eos), None)
 
-    def settle(
+    def report(
         self,
         ids: Sequence[int],
-        goal: int,
+        target: int,
         probabilities: Sequence[float],
         choices: Sequence[int],
-        begin: int = 0,
+        start: int = 0,
         first: int = 0,
     ) -> tuple[int, LengthReport]:
-        """Return how many ids of a text stay, and how it ended.
+        """Return the number of ids that the landing keeps, and the report.
 
         Args:
-            ids: All columns of a row, EOS and what follows it included.
-            goal: What was asked for.
-            probabilities: What the model gave EOS at each generated column.
-            choices: What the model would have written there.
-            begin: Column of the first written id; earlier than ``first`` where a text is resumed.
-            first: Column of the first id that was generated.
+            ids: All columns of a row, EOS and the columns after it included.
+            target: Length asked for.
+            probabilities: P(EOS) at each generated column.
+            choices: The model's first choice at each generated column.
+            start: Column of the first written id; earlier than ``first`` where a text is resumed.
+            first: Column of the first generated id.
         """
-        stop, held = self.stop(ids, first), self.landing is not Landing.NATURAL
-        text, step = list(ids[begin:stop]), (len(ids) - 1 if stop is None else stop) - first
+        end, held = self.end(ids, first), self.landing is not Landing.NATURAL
+        text, step = list(ids[start:end]), (len(ids) - 1 if end is None else end) - first
         if self.landing is Landing.AT_MOST and choices[step] not in self.eos:
-            text = _back_to_an_end(text, choices[step], self.vocabulary)
-        length = ended = self.vocabulary.count(text, self.unit)
-        while held and length > goal:
+            text = _trim_to_end(text, choices[step], self.vocabulary)
+        length = full_length = self.vocabulary.count(text, self.unit)
+        while held and length > target:
             text = text[:-1]
             length = self.vocabulary.count(text, self.unit)
-        on_target = length <= goal if self.landing is Landing.AT_MOST else ended == goal
-        barred = self.landing is Landing.EXACT and any(i in self.eos for i in choices[:step])
-        closed = self._closed_for_it(text, goal, choices[:step])
+        on_target = length <= target if self.landing is Landing.AT_MOST else full_length == target
+        eos_barred = self.landing is Landing.EXACT and any(i in self.eos for i in choices[:step])
+        stop_added = self._added_full_stop(text, target, choices[:step])
         landed: Landed = "natural"
-        if stop is None or not on_target:
+        if end is None or not on_target:
             landed = "missed"
-        elif held and (barred or closed or choices[step] not in self.eos):
+        elif held and (eos_barred or stop_added or choices[step] not in self.eos):
             landed = "forced"
-        there = max(0, begin + len(text) - first - closed)
-        probability = 0.0 if stop is None else round(probabilities[there], 6)
-        return len(text), LengthReport(length, goal, self.unit, landed, probability)
+        last = max(0, start + len(text) - first - stop_added)
+        probability = 0.0 if end is None else round(probabilities[last], 6)
+        return len(text), LengthReport(length, target, self.unit, landed, probability)
 
-    def _closed_for_it(self, text: list[int], goal: int, choices: Sequence[int]) -> bool:
-        """Tell whether an exact text's last piece only closes its sentence, and is not what the model would write."""
+    def _added_full_stop(self, text: list[int], target: int, choices: Sequence[int]) -> bool:
+        """Check whether the last token only closes an exact text's sentence, and was not the model's choice."""
         if self.landing is not Landing.EXACT or self.unit is not Unit.WORDS or not choices or not text:
             return False
-        return choices[-1] != text[-1] and self.vocabulary.count(text[:-1], Unit.WORDS) == goal
+        return choices[-1] != text[-1] and self.vocabulary.count(text[:-1], Unit.WORDS) == target
 
 
-def _back_to_an_end(ids: list[int], choice: int, vocabulary: Vocabulary) -> list[int]:
-    """Leave out what a limit cut off: a sentence if half of the text or more stays, else a word or character.
+def _trim_to_end(ids: list[int], choice: int, vocabulary: Vocabulary) -> list[int]:
+    """Remove what a limit cut off: a sentence if half of the text or more stays, else a word or character.
 
     Args:
-        ids: A text that its model would have carried on.
-        choice: What it would have written next.
-        vocabulary: Counts and decodes; without a tokenizer nothing is left out.
+        ids: Text that its model would have continued.
+        choice: Token that the model would have written next.
+        vocabulary: Counts and decodes; without a tokenizer nothing is removed.
     """
     if vocabulary.tokenizer is None:
         return ids
     table = vocabulary.tables(torch.device("cpu"))
-    for stop in range(len(ids), len(ids) // 2, -1):
-        if table.sentence_end[ids[stop - 1]] and ends_sentence(decode(vocabulary.tokenizer, ids[:stop])):
-            return ids[:stop]
-    return _drop_cut_word(_drop_cut_character(ids, vocabulary), choice, vocabulary)
+    for end in range(len(ids), len(ids) // 2, -1):
+        if table.sentence_end[ids[end - 1]] and ends_sentence(decode(vocabulary.tokenizer, ids[:end])):
+            return ids[:end]
+    return _trim_cut_word(_trim_cut_character(ids, vocabulary), choice, vocabulary)
 
 
-def _drop_cut_character(ids: list[int], vocabulary: Vocabulary) -> list[int]:
-    """Leave out the pieces of a character that was begun and not finished."""
+def _trim_cut_character(ids: list[int], vocabulary: Vocabulary) -> list[int]:
+    """Remove the tokens of an unfinished character."""
     while ids and open_character(b"".join(vocabulary.pieces[i] for i in ids[-4:])):
         ids = ids[:-1]
     return ids
 
 
-def _drop_cut_word(ids: list[int], choice: int, vocabulary: Vocabulary) -> list[int]:
-    """Leave out the last word if the model's own choice was to carry it on, unless it is the only one."""
+def _trim_cut_word(ids: list[int], choice: int, vocabulary: Vocabulary) -> list[int]:
+    """Remove the last word if the model's choice was to continue it, unless it is the only one."""
     if not ids:
         return ids
-    wanted = vocabulary.pieces[choice].decode("utf-8", "replace")[:1]
-    in_word = wanted.isalnum() and unicodedata.east_asian_width(wanted) not in "WF"
+    next_letter = vocabulary.pieces[choice].decode("utf-8", "replace")[:1]
+    in_word = next_letter.isalnum() and unicodedata.east_asian_width(next_letter) not in "WF"
     if not in_word or not vocabulary.tables(torch.device("cpu")).tail[ids[-1]]:
         return ids
-    kept, words = ids, vocabulary.count(ids, Unit.WORDS)
-    while kept and vocabulary.count(kept, Unit.WORDS) == words:
-        kept = kept[:-1]
-    return kept if vocabulary.count(kept, Unit.WORDS) else ids
+    trimmed, words = ids, vocabulary.count(ids, Unit.WORDS)
+    while trimmed and vocabulary.count(trimmed, Unit.WORDS) == words:
+        trimmed = trimmed[:-1]
+    return trimmed if vocabulary.count(trimmed, Unit.WORDS) else ids

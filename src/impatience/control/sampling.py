@@ -1,9 +1,9 @@
-"""Chance that is the same wherever a text is written: noise that depends on the draw, the place and the token alone.
+"""Draws tokens at random, but reproducibly: the noise depends only on the draw, the step and the token.
 
-Adding Gumbel noise to scores and taking the largest draws a token as its probability says. The noise here is no
-stream of random numbers, which would depend on what was drawn before and in which row, but is worked out anew at every
-step. So a text that is drawn is the same alone and in a batch, with ``generate`` and with our own loop; and all texts
-of one draw share their noise, whatever they say. Shape letters: B rows, V tokens of the vocabulary.
+The largest of scores with Gumbel noise is a token drawn by its probability. The noise is no stream of random numbers,
+which would depend on earlier draws and other rows, but a hash that is computed at each step. So a text is the same
+alone and in a batch, by ``generate`` and by our own loop, and all texts of one draw share their noise.
+Shape letters: B rows, V tokens of the vocabulary.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 LEAST = 0.05
-"""What has less than this share of the likeliest token's probability is never drawn."""
+"""Tokens with less than this share of the likeliest token's probability are never drawn."""
 _BITS = 2**32 - 1
 
 
-def drawn(scores: Tensor, draws: Tensor, steps: Tensor) -> Tensor:
-    """Return (B, V) scores of which the largest are what is drawn.
+def noisy_scores(scores: Tensor, draws: Tensor, steps: Tensor) -> Tensor:
+    """Return (B, V) scores with noise; the largest one is the token drawn.
 
     Args:
         scores: (B, V).
-        draws: (B,) numbers of the draws; rows of draw 0 keep their scores.
-        steps: (B,) how many tokens each text has.
+        draws: (B,) numbers of the draws; rows of draw 0 get no noise.
+        steps: (B,) number of tokens of each text.
     """
     token = torch.arange(scores.shape[1], device=scores.device)
     mixed = token + 0x9E3779B1 * steps[:, None] + 0x85EBCA6B * draws[:, None]
@@ -40,10 +40,10 @@ def drawn(scores: Tensor, draws: Tensor, steps: Tensor) -> Tensor:
 
 
 class Draws(LogitsProcessor):  # type: ignore[misc]
-    """Draws tokens in a ``generate`` call that takes the likeliest.
+    """Draws tokens in a greedy ``generate`` call.
 
     Args:
-        draws: The number of each row's draw; 0 takes the likeliest.
+        draws: Number of each row's draw; 0 takes the likeliest token.
         start: (B,) column of each row's first written id.
     """
 
@@ -51,7 +51,7 @@ class Draws(LogitsProcessor):  # type: ignore[misc]
         self.draws, self.start = torch.tensor(draws, device=start.device), start
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Return (B, V) scores of which the largest are what is drawn."""
+        """Return (B, V) scores with noise."""
         copies = scores.shape[0] // len(self.draws)
         steps = input_ids.shape[1] - self.start
-        return drawn(scores, self.draws.repeat_interleave(copies), steps.repeat_interleave(copies))
+        return noisy_scores(scores, self.draws.repeat_interleave(copies), steps.repeat_interleave(copies))

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from impatience.control.generation import EosTrace, GenerateCall, eos_ids, step_budget, unforced
+from impatience.control.generation import EosTrace, GenerateCall, eos_ids, step_budget, without_forced_eos
 from impatience.control.model import LengthControlled
 from impatience.data import FRESH, Begun, Encoder, EvalRequest, pad_prompts
 from impatience.decoding.loop import DecodingLoop, TokenListener, TokenRequest, TokenResult, unsupported
@@ -328,10 +328,10 @@ class TextGenerator:
         changes = options.pop("logits_processor", [])
         watch = _Watch(self.eos)
         settings = {"do_sample": False, "pad_token_id": self._pad, **options}
-        with torch.inference_mode(), unforced(self._inner):
+        with torch.inference_mode(), without_forced_eos(self._inner):
             output, reports = generate(logits_processor=[watch, *changes], return_dict_in_generate=True, **settings)
         rows = output.sequences[:, first:].tolist()
-        curves, choices = watch.follow(len(rows), len(rows[0]), output.get("beam_indices"))
+        curves, choices = watch.along(len(rows), len(rows[0]), output.get("beam_indices"))
         spent, beams, copies = watch.spent(first), len(watch.ids) // len(rows), len(rows) // len(budgets)
         drafts = []
         for row, (written, report) in enumerate(zip(rows, reports, strict=True)):

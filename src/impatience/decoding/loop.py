@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -22,7 +23,7 @@ from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache
 
 from impatience.control.model import LengthControlled
-from impatience.control.report import LengthReport, Settlement
+from impatience.control.report import LengthReport, LengthReporter
 from impatience.control.steering import BatchTargets
 from impatience.data import FRESH, Begun
 from impatience.decoding import step
@@ -107,7 +108,7 @@ def unsupported(model: LengthControlled, options: Mapping[str, Any]) -> str | No
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     if inner is not model.base_model:
         return "an adapter or a compiler is wrapped around it"
-    if model.steering.conventions != "paper":
+    if model.conventions != "paper":
         return "it follows the authors' conventions"
     if config._attn_implementation not in ("sdpa", "eager", GROUPED):  # the last while another thread writes
         return f"its attention is {config._attn_implementation!r}"
@@ -162,13 +163,13 @@ class DecodingLoop:
         if not orders:
             return []
         found: dict[int, TokenResult] = {}
-        settings = replace(settings, steered=settings.steered and self.model.steering.attached)
-        settlement = Settlement(settings.unit, settings.landing, settings.eos, self.model.vocabulary)
+        settings = replace(settings, steered=settings.steered and self.model.steers)
+        reporter = LengthReporter(settings.unit, settings.landing, settings.eos, self.model.vocabulary)
         size = self._size(orders, min(rows, len(orders)))
         with torch.inference_mode(), at_work(self.model):
             for place, track in self._run(orders, settings, size, watch):
                 order = orders[place]
-                kept, report = settlement.settle(track.ids, order.target, track.chances, track.choices)
+                kept, report = reporter.report(track.ids, order.target, track.chances, track.choices)
                 found[place] = TokenResult(tuple(track.ids), kept, report, tuple(track.curve))
         return [found[place] for place in range(len(orders))]
 
@@ -327,15 +328,13 @@ class _Queue:
         return places
 
     def _read(self, texts: Sequence[_Reads]) -> Iterator[Prefilled]:
-        self.model.steering.stop()
         device, decoder = self.inner.device, self.model.family.decoder_of(self.inner)
         if not self.model.family.encoder_decoder:
             # Padding is on the right, where no earlier token sees it; of the last token a step is made.
             ids = self._padded([(*text.ids, *text.begun) for text in texts])
             cache, ids = DynamicCache(), ids[:, : max(1, ids.shape[1] - 1)]
-            self._tell(texts, ids, [len(text.ids) for text in texts])
-            decoder(input_ids=ids, attention_mask=torch.ones_like(ids), past_key_values=cache, use_cache=True)
-            self.model.steering.stop()
+            with self._signal(texts, ids, [len(text.ids) for text in texts]):
+                decoder(input_ids=ids, attention_mask=torch.ones_like(ids), past_key_values=cache, use_cache=True)
             own = stacked(cache)
             lengths = [len(text.ids) + len(text.begun) - 1 for text in texts]
             yield from (Prefilled(own[:, :, row, :, :length]) for row, length in enumerate(lengths))
@@ -348,9 +347,8 @@ class _Queue:
         # Where nothing is begun, this is a step that is thrown away: it leaves the keys and values of the source.
         start = int(self.inner.generation_config.decoder_start_token_id)
         begun = self._padded([(start, *text.begun)[: max(1, len(text.begun))] for text in texts])
-        self._tell(texts, begun, [1] * len(texts))
-        decoder(input_ids=begun, **given, use_cache=True)
-        self.model.steering.stop()
+        with self._signal(texts, begun, [1] * len(texts)):
+            decoder(input_ids=begun, **given, use_cache=True)
         own, source = stacked(both.self_attention_cache), stacked(both.cross_attention_cache)
         for row, text in enumerate(texts):
             mine = own[:, :, row, :, : len(text.begun)]
@@ -360,12 +358,13 @@ class _Queue:
         tensors = [torch.tensor(row) for row in rows]
         return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True).to(self.inner.device)
 
-    def _tell(self, texts: Sequence[_Reads], ids: Tensor, starts: list[int]) -> None:
-        """Leave the signal for what is there of texts; the first written ids are at ``starts``."""
-        if self.settings.steered and any(text.begun for text in texts):
-            target = torch.tensor([max(1, text.target) for text in texts], device=ids.device)
-            course = BatchTargets(target, self.settings.unit, torch.tensor(starts, device=ids.device))
-            self.model.steering.steer(course, ids, 1 + ids.shape[1] - min(starts), noisy=False)
+    def _signal(self, texts: Sequence[_Reads], ids: Tensor, starts: list[int]) -> AbstractContextManager[None]:
+        """Steer the pass over texts that are begun; the first written ids are at ``starts``."""
+        if not self.settings.steered or not any(text.begun for text in texts):
+            return nullcontext()
+        target = torch.tensor([max(1, text.target) for text in texts], device=ids.device)
+        targets = BatchTargets(target, self.settings.unit, torch.tensor(starts, device=ids.device))
+        return self.model.signal(targets, ids, 1 + ids.shape[1] - min(starts))
 
 
 def _up(count: int, step: int) -> int:

@@ -9,7 +9,7 @@ have to look at the text itself, which choose outside of it. Shape letters: B ro
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +20,8 @@ from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from impatience.control.model import LengthControlled
-from impatience.control.repetition import NoLoops, bar
-from impatience.control.sampling import drawn
+from impatience.control.repetition import NoLoops, bar_repeats
+from impatience.control.sampling import noisy_scores
 from impatience.control.stopping import LandingProcessor
 from impatience.data import Begun
 from impatience.decoding.cuda_graphs import CudaGraphs
@@ -151,7 +151,7 @@ class DecodingStep:
     def __init__(
         self, model: LengthControlled, settings: DecodingSettings, size: BatchShape, example: Prefilled
     ) -> None:
-        self.settings, self.size, self.steering = settings, size, model.steering
+        self.settings, self.size, self.model = settings, size, model
         self.inner: Any = unwrap(model.base_model)
         self.device, self.dtype, self.places = self.inner.device, self.inner.dtype, places_of(self.inner)
         self.tally = StepCounter(model.vocabulary, settings.unit, self.device)
@@ -270,9 +270,10 @@ class DecodingStep:
     def _forward(self) -> None:
         """Leave the scores for the next token of every row."""
         numbers = self.numbers
+        signal: AbstractContextManager[None] = nullcontext()
         if self.settings.steered:
             progress = self.tally.progress(numbers[:, _TALLY:])[:, None]
-            self.steering.point(progress, numbers[:, _TARGET, None], self.settings.unit)
+            signal = self.model.step_signal(progress, numbers[:, _TARGET, None], self.settings.unit)
         columns = torch.arange(self.cache.read, device=self.device)
         mask = self._additive((columns < numbers[:, _BEGIN, None]) | (columns > self.column))
         given: dict[str, Any] = {"input_ids": numbers[:, _ID, None], "attention_mask": mask}
@@ -284,9 +285,8 @@ class DecodingStep:
             given |= {"position_ids": numbers[:, _POSITION, None], "past_key_values": self.cache}
         # cuDNN would plan for every shape anew, which it must not while a step is recorded.
         chosen = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-        with sdpa_kernel(chosen) if self.device.type == "cuda" else nullcontext():
+        with signal, sdpa_kernel(chosen) if self.device.type == "cuda" else nullcontext():
             logits = self.inner(**given, use_cache=True, return_dict=True).logits
-        self.steering.stop()
         self.scores.copy_(logits[:, -1])
 
     def _additive(self, unreadable: Tensor) -> Tensor:
@@ -305,17 +305,17 @@ class DecodingStep:
             columns = torch.arange(self.size.steps, device=self.device) - start[:, None]
             ids = self.text.gather(1, columns.clamp(min=0))  # (B, W), every text's last id in the last column
         if self.settings.no_loops is not None:
-            scores = bar(ids, scores, self.settings.no_loops, start[:, None])
+            scores = bar_repeats(ids, scores, self.settings.no_loops, start[:, None])
             chance = self._eos_probability(scores)
         written = scores.argmax(-1)
         self._note(self.choice, written)
         self._note(self.chance, chance)
         if self.lander is not None:
-            self.lander.follow(numbers[:, _TARGET], start, start + numbers[:, _BUDGET])
+            self.lander.set_rows(numbers[:, _TARGET], start, start + numbers[:, _BUDGET])
             scores = self.lander(ids, scores)
             written = scores.argmax(-1)
         if self.settings.draws:
-            written = drawn(scores, numbers[:, _DRAW], count).argmax(-1)
+            written = noisy_scores(scores, numbers[:, _DRAW], count).argmax(-1)
         self._note(self.text, written)
         budget, kept = numbers[:, _BUDGET], self.tally.advance(numbers[:, _TALLY:], written)
         ended = (written[:, None] == self.eos).any(1) | (count + live >= budget)
@@ -346,8 +346,8 @@ def at_work(model: LengthControlled) -> Iterator[None]:
     inner: Any = unwrap(model.base_model)
     config, family = inner.config, model.family
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
+    model.clear_signal()
     with ExitStack() as after:
-        after.callback(model.steering.stop)
         if config._attn_implementation == "sdpa" and heads != config.num_attention_heads:
             after.callback(inner.set_attn_implementation, "sdpa")
             inner.set_attn_implementation(GROUPED)

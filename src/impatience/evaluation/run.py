@@ -20,7 +20,7 @@ import torch
 from transformers import GenerationConfig
 
 from impatience.config import build
-from impatience.control.loading import from_anywhere, open_model, settings_of
+from impatience.control.loading import generation_settings, name_from_anywhere, open_model
 from impatience.control.model import LengthControlled
 from impatience.data import Encoder, EvalRequest, Spec, checksum, load
 from impatience.decoding.generator import TextGenerator
@@ -106,7 +106,7 @@ def load_evaluated_model(
     prompt["max_source_tokens"] = min(filter(None, (prompt["max_source_tokens"], room)))
     tokenizer = opened.vocabulary.require_tokenizer(Unit.WORDS)
     encoder = Encoder(tokenizer, opened.family.encoder_decoder, **prompt)
-    settings = {**settings_of(trained), **(generate or {})}
+    settings = {**generation_settings(trained), **(generate or {})}
     return EvaluatedModel(name, source, TextGenerator(opened, encoder, **settings), prompt)
 
 
@@ -177,16 +177,15 @@ def evaluate(
     requests = list(chosen_protocol.requests(examples, target_unit, partial(generator.count, unit=target_unit)))
     _check_requests(requests, protocol_name, examples)
     plan = batches(requests, batch_size)
-    steering = generator.model.steering
     weights = fingerprint(generator.model)
     config = {
         "name": name or f"{evaluated.name}-{strategy_name}",
         "model": evaluated.source,
         "fingerprint": weights,
         "dtype": str(generator.model.dtype).removeprefix("torch."),
-        "method": name_of(METHODS, steering.method),
-        "options": steering.method.options(),
-        "conventions": steering.conventions,
+        "method": name_of(METHODS, generator.model.method),
+        "options": generator.model.method.options(),
+        "conventions": generator.model.conventions,
         "prompt": dict(evaluated.prompt),
         "generate": generator.settings,
         "data": data,
@@ -201,7 +200,7 @@ def evaluate(
     }
     labels = dict.fromkeys(request.group for request in requests if request.group)
     write_or_check_config(predictions, {"config": config, "count": len(requests), "groups": list(labels)})
-    origin = (from_anywhere(evaluated.source), evaluated.prompt, generator.settings, weights)
+    origin = (name_from_anywhere(evaluated.source), evaluated.prompt, generator.settings, weights)
     load_elsewhere = partial(load_batch_writer, *origin, chosen_strategy, seed)
     write_here = partial(_write_batch, generator, chosen_strategy, seed)
     task = Task(write_here, None if evaluated.source == _IN_MEMORY else load_elsewhere)

@@ -1,4 +1,4 @@
-"""Model families, one file each: where the decoder is and how it takes its input."""
+"""Declares model families, one file each: where the decoder is and how it takes its input."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ FAMILIES: Registry[Family] = Registry("impatience.families", "FAMILY", "family")
 
 
 def family_of(model: Any) -> Family:
-    """Return the family that declares a model's type; our own families come first.
+    """Return the family that declares a model's type.
 
     Raises:
         UnsupportedModelError: If none does; the message says what to declare.

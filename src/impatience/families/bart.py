@@ -1,4 +1,4 @@
-"""BART and its kin whose embedding module scales its own output."""
+"""BART and related models whose embedding module scales its own output."""
 
 from impatience.families.base import CrossAttention, Family
 
@@ -6,7 +6,6 @@ FAMILY = Family(
     model_types=("bart", "mbart", "blenderbot"),
     decoder="model.decoder",
     positions="embed_positions",
-    ends={"bart": "final_layer_norm", "mbart": "fc2", "blenderbot": "fc2"},
     cross_attention=CrossAttention(
         module="encoder_attn",
         query="q_proj",

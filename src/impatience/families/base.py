@@ -1,20 +1,21 @@
-"""What a family is: a declaration of where a kind of model keeps its decoder. It knows no method."""
+"""Defines a family: a declaration of where a kind of model has its decoder. A family knows no method."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 _SAMPLE = 8192
+"""Most token embeddings to measure."""
 
 
 @dataclass(frozen=True)
 class CrossAttention:
-    """Where a decoder layer reads the source.
+    """Declares the cross-attention of a decoder layer.
 
     Attributes:
         module: Path from a decoder layer to its cross-attention.
@@ -37,7 +38,7 @@ class CrossAttention:
         return layer.get_submodule(self.module)
 
     def scores(self, attention: nn.Module, args: Any, kwargs: Any, config: Any) -> tuple[Tensor, Tensor]:
-        """Return the (B, H, T, S) scores a call would have, and the (B, S) source tokens that are no padding."""
+        """Return the (B, H, T, S) scores of a call, and the (B, S) mask of source tokens that are not padding."""
         steps = args[0] if args else kwargs["hidden_states"]
         source = kwargs["key_value_states"]
         heads = self.heads(config)
@@ -67,18 +68,16 @@ class CrossAttention:
 
 @dataclass(frozen=True)
 class Family:
-    """Where a kind of model keeps its decoder and how it takes its input.
+    """Declares where a kind of model has its decoder and how it takes its input.
 
     Attributes:
-        model_types: The ``config.model_type`` of every model this holds for.
+        model_types: ``config.model_type`` of all models that the declaration holds for.
         decoder: Path from the model to its decoder: the module that takes ``input_ids`` or ``inputs_embeds``.
         layers: Path from the decoder to the list of its layers, each taking hidden states first.
-        scale: What the decoder multiplies ``inputs_embeds`` by after they are handed to it.
-        positions: Path from the decoder to its absolute position embeddings, where it has them.
-        ends: For model types of which it is known, path from a layer to the module whose bias, or product if that has
-            none, is the last it adds; the module is given (B, T, …).
-        limit: Name of the configuration's field with the most positions there can be; None if there is no limit.
-        cross_attention: Where the decoder reads the source; None for decoder-only models.
+        scale: Returns the factor by which the decoder multiplies ``inputs_embeds``.
+        positions: Path from the decoder to its absolute position embeddings; None if it has none.
+        limit: Name of the configuration field with the number of positions; None if there is no limit.
+        cross_attention: Cross-attention of the decoder; None for decoder-only models.
     """
 
     model_types: tuple[str, ...]
@@ -86,13 +85,12 @@ class Family:
     layers: str = "layers"
     scale: Callable[[Any], float] = lambda config: 1.0  # noqa: ARG005
     positions: str | None = None
-    ends: Mapping[str, str] = field(default_factory=dict)
     limit: str | None = "max_position_embeddings"
     cross_attention: CrossAttention | None = None
 
     @property
     def encoder_decoder(self) -> bool:
-        """Whether the source has an encoder of its own."""
+        """True if the model has an encoder."""
         return self.cross_attention is not None
 
     def decoder_of(self, model: Any) -> Any:
@@ -103,11 +101,6 @@ class Family:
         """Return the decoder's layers."""
         return list(self.decoder_of(model).get_submodule(self.layers).children())
 
-    def end_before(self, layers: Sequence[nn.Module], index: int, config: Any) -> tuple[nn.Module, str] | None:
-        """Return the layer before one, and the path to its end; None if there is no such layer or no path is known."""
-        path = self.ends.get(config.model_type)
-        return (layers[index - 1], path) if index and path else None
-
     @property
     def reader(self) -> CrossAttention:
         """The cross-attention of a family that has one."""
@@ -115,7 +108,7 @@ class Family:
         return self.cross_attention
 
     def width(self, model: Any) -> int:
-        """Return D, the width of the vectors that the decoder takes."""
+        """Return D, the width of the decoder's input embeddings."""
         return int(self.decoder_of(model).get_input_embeddings().embedding_dim)
 
     def embedding_rms(self, model: Any) -> float:
@@ -127,11 +120,11 @@ class Family:
         return float(seen.square().mean().sqrt())
 
     def room(self, model: Any) -> int | None:
-        """Return how many positions the decoder has, or None if there is no limit."""
+        """Return the number of positions of the decoder, or None if there is no limit."""
         return int(getattr(model.config, self.limit)) if self.limit else None
 
     def special_ids(self, model: Any) -> list[int]:
-        """Return the ids that the model's configuration knows to be no part of a text."""
+        """Return the ids that the model's configuration calls special."""
         names = ("pad", "bos", "eos", "decoder_start", "forced_bos")
         ids: list[int] = []
         for config in (model.config, model.generation_config):
@@ -141,7 +134,7 @@ class Family:
 
 
 def unwrap(model: Any) -> Any:
-    """Return the Hugging Face model inside wrappers that PEFT or torch.compile put around it."""
+    """Return the Hugging Face model inside the wrappers of PEFT and torch.compile."""
     while True:
         if hasattr(model, "get_base_model"):
             model = model.get_base_model()

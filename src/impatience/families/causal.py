@@ -5,5 +5,4 @@ from impatience.families.base import Family
 FAMILY = Family(
     model_types=("llama", "mistral", "qwen2", "qwen3", "gemma", "phi"),
     decoder="model",
-    ends={"phi": "mlp.fc2"} | dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma"), "mlp.down_proj"),
 )

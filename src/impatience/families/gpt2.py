@@ -7,5 +7,4 @@ FAMILY = Family(
     decoder="transformer",
     layers="h",
     positions="wpe",
-    ends={"gpt2": "mlp.c_proj"},
 )

@@ -1,4 +1,4 @@
-"""Marian and Pegasus: BART's architecture, but the decoder scales the embeddings it is handed."""
+"""Marian and Pegasus: BART's architecture, but the decoder scales the embeddings that it gets."""
 
 from dataclasses import replace
 
@@ -7,6 +7,5 @@ from impatience.families.bart import FAMILY as BART
 FAMILY = replace(
     BART,
     model_types=("marian", "pegasus"),
-    ends={"marian": "final_layer_norm", "pegasus": "fc2"},
     scale=lambda config: float(config.d_model**0.5) if config.scale_embedding else 1.0,
 )

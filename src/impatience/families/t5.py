@@ -1,4 +1,4 @@
-"""T5 and its kin, flan types with an untied head included: relative positions, unscaled scores, no length limit."""
+"""T5 and related models, also Flan-T5: relative positions, unscaled attention scores, no length limit."""
 
 from impatience.families.base import CrossAttention, Family
 
@@ -6,7 +6,6 @@ FAMILY = Family(
     model_types=("t5", "mt5"),
     decoder="decoder",
     layers="block",
-    ends=dict.fromkeys(("t5", "mt5"), "layer.2.DenseReluDense.wo"),
     limit=None,
     cross_attention=CrossAttention(
         module="layer.1.EncDecAttention",

@@ -1,9 +1,9 @@
-"""What a method is: a pure function of progress and target that knows no model.
+"""Defines a method: a pure function of progress and target that knows no model.
 
-A method is a frozen dataclass. Its fields are its options; the three below serve every method alike, so
-that comparisons are fair. An ``EmbeddingMethod`` makes a vector for each step, which is added at the
-decoder's input or, through projections of its own, at chosen layers. An ``AttentionMethod`` makes a bias
-for the decoder's last cross-attention. A method that is neither leaves the model alone.
+A method is a frozen dataclass whose fields are its options; all methods have the four options of ``Method``, so that
+comparisons are fair. An ``EmbeddingMethod`` computes a vector for each step, which is added at the decoder's input or,
+through trained projections, at chosen layers. An ``AttentionMethod`` computes a bias for the decoder's last
+cross-attention. A method that is neither does not change the model.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEP_NOISE = 0.25
 
 @dataclass(frozen=True)
 class Method:
-    """Options that every method takes."""
+    """Options of all methods."""
 
     strength: float | Literal["auto", "raw"] = option(
         "auto",
@@ -50,7 +50,7 @@ class Method:
 
     @classmethod
     def from_options(cls, **options: Any) -> Self:
-        """Build the method, refusing options it does not have with the nearest one it has."""
+        """Return the method with these options; an unknown option is an error that names the nearest one."""
         known = [item.name for item in fields(cls)]
         for name in options:
             if name not in known:
@@ -62,20 +62,22 @@ class Method:
 
     def __post_init__(self) -> None:
         """Check the values once, here."""
-        _accept("strength", self.strength, ("auto", "raw"))
-        _accept("noise", self.noise, ("paper", "step"))
+        _check_number("strength", self.strength, ("auto", "raw"))
+        _check_number("noise", self.noise, ("paper", "step"))
         if isinstance(self.layers, list):
             object.__setattr__(self, "layers", tuple(self.layers))
-        wanted = self.layers if isinstance(self.layers, tuple) else ()
-        if (self.layers is not None and self.layers != "all" and not wanted) or not all(
-            isinstance(layer, int) and layer >= 0 and wanted.count(layer) == 1 for layer in wanted
+        chosen = self.layers if isinstance(self.layers, tuple) else ()
+        if (self.layers is not None and self.layers != "all" and not chosen) or not all(
+            isinstance(layer, int) and layer >= 0 and chosen.count(layer) == 1 for layer in chosen
         ):
             raise OptionError(f"layers={self.layers!r}: give None, 'all' or a list of layer numbers from 0, each once.")
         if self.rank is not None and (self.rank < 1 or self.layers is None):
-            raise OptionError(f"rank={self.rank}: give at least 1, and layers, whose projections have it.")
+            raise OptionError(
+                f"rank={self.rank}: give at least 1, together with layers: it is the rank of their projections."
+            )
 
     def check(self, width: int) -> None:
-        """Refuse options that a model of this width cannot have."""
+        """Check that a model of this width can have these options."""
 
     def options(self) -> dict[str, Any]:
         """Return the options as plain values that JSON can hold."""
@@ -88,7 +90,7 @@ class Method:
         return (1.0 if self.strength == "auto" else float(self.strength)) * embedding_rms / RMS
 
     def noisy(self, progress: Tensor, target: Tensor, width: int) -> Tensor:
-        """Return progress with the training noise on it, kept in [0, target].
+        """Return progress with training noise, clipped to [0, target].
 
         The paper's r ← clip(r + 2δ/D, 0, 1) (eq. 4) is the same as noise of 2/D of the target on progress.
 
@@ -106,7 +108,7 @@ class Method:
 
 @dataclass(frozen=True)
 class EmbeddingMethod(Method, ABC):
-    """A method that makes a vector for each step."""
+    """A method that computes a vector for each step."""
 
     @abstractmethod
     def embedding(self, progress: Tensor, target: Tensor, width: int) -> Tensor:
@@ -115,11 +117,11 @@ class EmbeddingMethod(Method, ABC):
 
 @dataclass(frozen=True)
 class AttentionMethod(Method, ABC):
-    """A method that makes a bias for the last decoder layer's cross-attention."""
+    """A method that computes a bias for the last decoder layer's cross-attention."""
 
     @abstractmethod
     def bias(self, scores: Tensor, readable: Tensor, progress: Tensor, target: Tensor) -> Tensor:
-        """Return what to add to attention scores before their softmax.
+        """Return the bias to add to attention scores before their softmax.
 
         Args:
             scores: (B, H, T, S) float32 scores of each step for each source token, H heads.
@@ -132,18 +134,18 @@ class AttentionMethod(Method, ABC):
         """
 
     def amplitude(self, embedding_rms: float) -> float:
-        """Return the factor for the bias; it has no amplitude of its own to match, so only numbers scale it."""
+        """Return the factor for the bias: the strength if it is a number, else 1."""
         del embedding_rms
         return 1.0 if isinstance(self.strength, str) else float(self.strength)
 
     def __post_init__(self) -> None:
-        """Refuse layers: the bias has one place."""
+        """Check the values: the bias has no choice of layers."""
         super().__post_init__()
         if self.layers is not None:
             raise OptionError("layers: an attention method always works in the last layer; leave it out.")
 
 
-def _accept(name: str, value: object, words: tuple[str, ...]) -> None:
+def _check_number(name: str, value: object, words: tuple[str, ...]) -> None:
     if value in words:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:

@@ -9,7 +9,7 @@ attention weights are multiplied by n and all are normalised again, which is the
 
 (paper, appendix E). As n falls the boost fades, the source's own EOS comes forward, and with it the end.
 It works in the last decoder layer's cross-attention only, so it needs an encoder-decoder. Unlike the
-embedding methods it says nothing exact about where the text is: expect weak control.
+embedding methods it does not give the exact progress: expect weak control.
 """
 
 from __future__ import annotations

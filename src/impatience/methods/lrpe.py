@@ -1,13 +1,13 @@
 """Length-Ratio Positional Encoding: position and target in one sinusoid.
 
-The decoder is told progress p by a sinusoid whose periods depend on the target l:
+The signal is progress p, as a sinusoid whose periods depend on the target l:
 
     LRPE_{2j} = cos(p / l^(2j/D)),  LRPE_{2j+1} = sin(p / l^((2j+1)/D))             (paper, appendix G)
 
     progress (B, T), target (B, 1)  →  LRPE (B, T, D)
 
-With r = p / l the angle is r · l^(1 - i/D): a ratio, as in PRE, but seen through a lens that changes with
-the target, so the same ratio looks different for short and long texts.
+With r = p / l the angle is r · l^(1 - i/D): a ratio, as in PRE, but its scale changes with the
+target, so the same ratio looks different for short and long texts.
 """
 
 from __future__ import annotations

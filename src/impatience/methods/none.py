@@ -1,8 +1,8 @@
-"""No signal: the model is not told the length.
+"""No signal: the model does not know its target.
 
     progress (B, T), target (B, 1)  →  nothing
 
-The baseline of every comparison, and what turns any model into one that ``landing="exact"`` can force.
+The baseline of every comparison. With it, ``landing="exact"`` works on any model.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Progress Ratio Embeddings: how much of the whole is behind.
+"""Progress Ratio Embeddings: the share of the text that is written.
 
-The decoder is told the ratio r = progress / target by a vector whose frequency rises with r, like the
-impatience of someone who waits for the end:
+The signal is the ratio r = progress / target, as a vector whose frequency rises with r, like the impatience of someone
+who waits for the end:
 
     ξ(r)_i = cos or sin of (r · M · x_i),  x_i = 2⌊i/2⌋ / D                  (paper, eq. 3)
 
@@ -34,7 +34,7 @@ class Pre(EmbeddingMethod):
     )
 
     def check(self, width: int) -> None:
-        """Refuse a pulsation that D samples cannot carry."""
+        """Check that D samples can carry the pulsation."""
         bound = width * math.pi / 2
         if self.pulsation is not None and not 0 < self.pulsation <= bound:
             raise OptionError(

@@ -1,7 +1,6 @@
-"""Reverse Positional Embeddings: how many are left.
+"""Reverse Positional Embeddings: the count that remains.
 
-The decoder is told the count that remains, n = target - progress, by the sinusoid that transformers use
-for positions, run backwards:
+The signal is the count that remains, n = target - progress, as the sinusoid that transformers use for positions:
 
     RPE(n)_{2k} = sin(n / 10000^(2k/D)),  RPE(n)_{2k+1} = cos(n / 10000^(2k/D))     (paper, appendix B)
 

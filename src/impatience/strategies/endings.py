@@ -44,7 +44,7 @@ class Endings(Strategy):
     def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
         """Write with the signal, draw endings where that did not land well, and choose."""
         sentence, landing = generator.encoder.template is not TEMPLATES["title"], Landing(self.landing)
-        tries = self.tries if generator.model.steering.tells else 1
+        tries = self.tries if generator.model.steers else 1
         goals = [Goal(request.target, request.unit, landing, sentence, tries) for request in requests]
         spent = [0] * len(requests)
 

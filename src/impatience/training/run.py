@@ -16,7 +16,8 @@ import torch
 from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, TrainingArguments, set_seed
 
 from impatience import environment
-from impatience.control.model import LengthControlled, attach
+from impatience.control.attach import attach
+from impatience.control.model import LengthControlled
 from impatience.control.storage import PROMPT, load_base
 from impatience.data import Encoder, Example, Spec, checksum, load
 from impatience.errors import DataError, LongTargetError, OptionError
@@ -259,19 +260,19 @@ class StrengthSchedule(TrainerCallback):  # type: ignore[misc]
     """Moves the signal from ``strength_from`` times its strength to its full strength."""
 
     def __init__(self, model: LengthControlled, recipe: Recipe) -> None:
-        self.steering, self.part, self.full = model.steering, recipe.train, model.steering.amplitude
+        self.model, self.part = model, recipe.train
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Set the strength of this step."""
         del args, control, kwargs
         if self.part.strength_from is not None:
             share = min(1.0, state.global_step / self.part.strength_steps)
-            self.steering.amplitude = self.full * (self.part.strength_from + share * (1 - self.part.strength_from))
+            self.model.scale_signal(self.part.strength_from + share * (1 - self.part.strength_from))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Set full strength."""
         del args, state, control, kwargs
-        self.steering.amplitude = self.full
+        self.model.scale_signal(1.0)
 
 
 class Progress(TrainerCallback):  # type: ignore[misc]

@@ -189,7 +189,7 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
             if self.is_fsdp_enabled:
                 shard(self.model, self.accelerator.state.fsdp_plugin)
             part = self.recipe.train
-            signal_ids = {id(weight) for weight in self.model.steering.parameters()}
+            signal_ids = {id(weight) for weight in self.model.signal_parameters()}
             weights = [weight for weight in self.model.parameters() if weight.requires_grad]
             groups: list[dict[str, Any]] = [{"params": [weight for weight in weights if id(weight) not in signal_ids]}]
             if signal := [weight for weight in weights if id(weight) in signal_ids]:

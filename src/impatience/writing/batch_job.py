@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from impatience.control.loading import from_anywhere
+from impatience.control.loading import name_from_anywhere
 from impatience.data import Request, file_checksum, read_rows
 from impatience.decoding.results import Result
 from impatience.engines import ENGINES, Engine, Task, choose
@@ -136,7 +136,7 @@ def write(
         # Elsewhere there may be several to share the work, so it is cut into smaller pieces.
         times = TIMES if engine is None or isinstance(engine, ENGINES["local"]) else 1
         tell(found + len(refused))
-        there = partial(_there, from_anywhere(model), budget, defaults.tries) if model else None
+        there = partial(_there, name_from_anywhere(model), budget, defaults.tries) if model else None
         job = Task(partial(_here, writer, room, defaults.tries), there)
         for _, written in (engine or choose("local")).run(job, work()):
             results = [one for one in written.values() if isinstance(one, Result)]

@@ -54,7 +54,7 @@ class Prompts:
         self.vocabulary = model.vocabulary
         self.tokenizer = self.vocabulary.require_tokenizer(Unit.WORDS)
         self.trained = dict(trained or {})
-        self.encoder_decoder, self._steering = model.family.encoder_decoder, model.steering
+        self.encoder_decoder, self._model = model.family.encoder_decoder, model
         self.room = model.family.room(unwrap(model.base_model))
         self._chat = not self.encoder_decoder and self.tokenizer.chat_template is not None
         self._encoders: dict[str, Encoder] = {}
@@ -68,7 +68,7 @@ class Prompts:
 
     def tells_length(self, unit: Unit) -> bool:
         """Tell whether the model learns how long a text is to be, by its signal or in words."""
-        return self._steering.tells or (self.takes_chats and unit is not Unit.TOKENS)
+        return self._model.steers or (self.takes_chats and unit is not Unit.TOKENS)
 
     @property
     def task(self) -> str:

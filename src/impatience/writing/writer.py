@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import Any
 
-from impatience.control.loading import open_model, settings_of
+from impatience.control.loading import generation_settings, open_model
 from impatience.control.model import LengthControlled
 from impatience.data import EvalRequest, Example, Request
 from impatience.decoding.generator import TextGenerator
@@ -44,7 +44,7 @@ class Writer:
     def __init__(self, model: LengthControlled, prompt: Mapping[str, Any] | None = None) -> None:
         self.model, self.prompts = model, Prompts(model, prompt)
         self.tokenizer = self.prompts.tokenizer
-        self.generator = TextGenerator(model, self.prompts.encoder(), **settings_of(prompt or {}))
+        self.generator = TextGenerator(model, self.prompts.encoder(), **generation_settings(prompt or {}))
         self._lock = Lock()  # a model follows one course at a time
 
     def write(

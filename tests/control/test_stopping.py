@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import pytest
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from impatience import attach
 from impatience.lengths import Unit, decode, ends_sentence, measure
-from support.toys import EOS, TOKENIZERS, tiny_model
+from support.scripted import TEXT, model, scripted
+from support.toys import EOS, TOKENIZERS
 
 BATCH, BATCHES = 50, 10  # 500 random cases
 
@@ -24,12 +23,6 @@ class Whims(LogitsProcessor):
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         return torch.randn(scores.shape, generator=self.random) * 3
-
-
-@cache
-def model(kind: str, model_type: str = "llama") -> Any:
-    tokenizer = TOKENIZERS[kind]()
-    return attach(tiny_model(model_type, vocab_size=len(tokenizer) + 3), "pre", tokenizer=tokenizer)
 
 
 def write(kind: str, unit: Unit, landing: str, targets: list[int], seed: int, **kwargs: Any) -> list[tuple[str, Any]]:
@@ -109,60 +102,6 @@ def test_beams_and_sampling_land_exactly_too(unit: Unit) -> None:
         assert [report.length for report in reports] == [3, 3, 17, 17]
 
 
-class Script(LogitsProcessor):
-    """A model that wants to write one text and then end; and, less than that, one more token anywhere."""
-
-    def __init__(self, ids: list[int], start: int, liked: int | None = None) -> None:
-        self.ids, self.start, self.liked = [*ids, EOS], start, liked
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        step = min(input_ids.shape[1] - self.start, len(self.ids) - 1)
-        wish = torch.full_like(scores, -20.0)
-        if self.liked is not None:
-            wish[:, self.liked] = -10.0
-        wish[:, self.ids[step]] = 0.0
-        return wish
-
-
-def scripted(text: str, kind: str = "byte_level", liked: int | None = None, **kwargs: Any) -> tuple[str, Any]:
-    controlled = model(kind)
-    script = Script(controlled.tokenizer.encode(text, add_special_tokens=False), start=3, liked=liked)
-    prompt = torch.tensor([[5, 6, 7]])
-    output, (report,) = controlled.generate(
-        prompt, attention_mask=torch.ones_like(prompt), return_report=True,
-        logits_processor=LogitsProcessorList([script]), **kwargs,
-    )  # fmt: skip
-    return decode(controlled.tokenizer, output[0, 3:].tolist()), report
-
-
-TEXT = "The ferry leaves at seven. Nobody could remember."
-
-
-def test_a_model_that_ends_by_itself_landed_naturally() -> None:
-    for landing in ("natural", "exact", "at_most"):
-        text, report = scripted(TEXT, target_words=8, landing=landing)
-        assert text == TEXT
-        assert (report.length, report.landed) == (8, "natural")
-        assert report.eos_probability > 0.99
-
-
-def test_natural_misses_are_called_missed() -> None:
-    text, report = scripted(TEXT, target_words=6)
-    assert (text, report.length, report.target, report.landed) == (TEXT, 8, 6, "missed")
-    assert report.unit == "words"
-    text, report = scripted(TEXT, target_words=8, max_new_tokens=6)
-    assert report.landed == "missed"
-    assert report.eos_probability == 0
-
-
-def test_exact_cuts_and_stretches_and_says_so() -> None:
-    text, report = scripted(TEXT, target_words=5, landing="exact")
-    assert (text, report.landed) == ("The ferry leaves at seven.", "forced")
-    text, report = scripted(TEXT, target_words=10, landing="exact")
-    assert text.startswith(TEXT[:-1])
-    assert (report.length, report.landed) == (10, "forced")
-
-
 @pytest.mark.parametrize(("second", "ending"), [(".", "."), ("?", "?"), (None, "")])
 def test_exact_closes_the_last_sentence_unless_the_model_would_rather_not(second: str | None, ending: str) -> None:
     """The model would go on; what it would end with is its second choice, a full stop or EOS."""
@@ -181,22 +120,6 @@ def test_exact_begins_no_sentence_in_its_last_two_words() -> None:
 def test_the_last_word_may_finish() -> None:
     text, _ = scripted("Extraordinary circumstances", target_words=1, landing="exact")
     assert text == "Extraordinary"
-
-
-def test_at_most_goes_back_to_a_sentence_end_or_a_whole_word() -> None:
-    text, report = scripted(TEXT, target_characters=42, landing="at_most")
-    assert text == "The ferry leaves at seven."
-    assert (report.length, report.landed) == (26, "forced")
-    text, report = scripted("Nobody in the village could remember", target_characters=31, landing="at_most")
-    assert text == "Nobody in the village could"
-    assert report.landed == "forced"
-
-
-def test_at_most_leaves_out_a_character_it_would_cut() -> None:
-    for target in range(1, 8):
-        text, report = scripted("我们在港口等渡船", target_characters=target, landing="at_most")
-        assert "我们在港口等渡船".startswith(text)
-        assert len(text) == report.length <= target
 
 
 def test_no_text_ends_inside_a_character() -> None:

@@ -1,4 +1,4 @@
-"""``conventions="authors"`` against the authors' way of computing, written out here from scratch."""
+"""``conventions="authors"`` computes what the authors' code computes, written here from scratch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from control.test_contract import wake
+from control.test_contract import randomize_projections
 from impatience import LengthControlled, attach
 from impatience.errors import ModelFilesError, OptionError
 from support.toys import tiny_model
@@ -49,16 +49,16 @@ def authors_logits(model: LengthControlled, ids: torch.Tensor, length: int, skip
     return base(input_ids=SOURCE, decoder_inputs_embeds=embeds).logits
 
 
-def test_an_authors_checkpoint_loads_and_trains_as_theirs_does(checkpoint: Path) -> None:
+def test_an_authors_checkpoint_loads_and_trains_as_their_code_does(checkpoint: Path) -> None:
     model = LengthControlled.from_pretrained(checkpoint)
-    assert model.steering.conventions == "authors"
+    assert model.conventions == "authors"
     labels = torch.tensor([[2, 8, 13, 21, 34, 1]])
     ids = torch.cat([torch.tensor([[model.config.decoder_start_token_id]]), labels[:, :-1]], 1)
     logits = model(input_ids=SOURCE, labels=labels).logits
     assert torch.allclose(logits, authors_logits(model, ids, length=6, skip_first=False), atol=1e-5)
 
 
-def test_it_generates_as_theirs_does(checkpoint: Path) -> None:
+def test_it_generates_as_the_authors_code_does(checkpoint: Path) -> None:
     model = LengthControlled.from_pretrained(checkpoint)
     out = model.generate(
         SOURCE, target_tokens=8, max_new_tokens=7, return_dict_in_generate=True, output_logits=True, suppress_tokens=[1]
@@ -67,15 +67,15 @@ def test_it_generates_as_theirs_does(checkpoint: Path) -> None:
     assert torch.allclose(torch.stack(out.logits, 1), expected, atol=1e-4)
 
 
-def test_layers_hear_the_same_at_a_step_of_few_rows_as_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = wake(attach(tiny_model("bart"), "pre", layers="all", conventions="authors"))
-    told = {"target_tokens": 6, "max_new_tokens": 8, "output_logits": True, "return_dict_in_generate": True}
-    few = model.generate(SOURCE, **told).logits
-    monkeypatch.setattr("impatience.control.following.ROWS", 0)
-    assert torch.allclose(torch.stack(few), torch.stack(model.generate(SOURCE, **told).logits), atol=1e-5)
+def test_layers_get_the_same_signal_at_a_step_of_few_rows_as_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = randomize_projections(attach(tiny_model("bart"), "pre", layers="all", conventions="authors"))
+    options = {"target_tokens": 6, "max_new_tokens": 8, "output_logits": True, "return_dict_in_generate": True}
+    few = model.generate(SOURCE, **options).logits
+    monkeypatch.setattr("impatience.control.generation.ROWS", 0)
+    assert torch.allclose(torch.stack(few), torch.stack(model.generate(SOURCE, **options).logits), atol=1e-5)
 
 
-def test_our_own_conventions_differ(checkpoint: Path) -> None:
+def test_the_papers_conventions_differ(checkpoint: Path) -> None:
     model = LengthControlled.from_pretrained(checkpoint)
     labels = torch.tensor([[2, 8, 13, 21, 34, 1]])
     theirs = model(input_ids=SOURCE, labels=labels).logits
@@ -91,7 +91,7 @@ def test_saved_again_it_keeps_its_conventions(checkpoint: Path, tmp_path: Path) 
     assert torch.equal(again(input_ids=SOURCE, labels=labels).logits, model(input_ids=SOURCE, labels=labels).logits)
 
 
-def test_a_plain_model_folder_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_a_plain_model_folder_is_refused_and_points_to_attach(tmp_path: Path) -> None:
     tiny_model("bart").save_pretrained(tmp_path)
     with pytest.raises(ModelFilesError, match="attach"):
         LengthControlled.from_pretrained(tmp_path)

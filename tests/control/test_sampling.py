@@ -1,15 +1,15 @@
-"""Draws: as likely as the model says, the same every time, and nothing that is hardly likely."""
+"""Draws follow the probabilities, are reproducible, and never take an unlikely token."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from impatience.control.sampling import LEAST, Draws, drawn
+from impatience.control.sampling import LEAST, Draws, noisy_scores
 
 
 def chosen(scores: torch.Tensor, draws: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
-    return drawn(scores, draws, steps).argmax(-1)
+    return noisy_scores(scores, draws, steps).argmax(-1)
 
 
 def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
@@ -21,7 +21,7 @@ def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
         assert found.tolist() == pytest.approx(shares.tolist(), abs=0.015)
 
 
-def test_neighbours_know_nothing_of_each_other() -> None:
+def test_neighbouring_draws_and_steps_are_independent() -> None:
     scores = torch.zeros(4_000, 2)
     number = torch.arange(4_000)
     first = chosen(scores, number % 8 + 1, number // 8)
@@ -31,14 +31,14 @@ def test_neighbours_know_nothing_of_each_other() -> None:
         assert (first == other).float().mean().item() == pytest.approx(0.5, abs=0.04)
 
 
-def test_what_is_hardly_likely_is_never_drawn() -> None:
+def test_unlikely_tokens_are_never_drawn() -> None:
     scores = torch.tensor([[0.0, float(torch.tensor(LEAST).log()) - 0.01, -torch.inf]]).expand(5_000, 3)
     assert chosen(scores, torch.arange(1, 5_001), torch.zeros(5_000).long()).max() == 0
 
 
 def test_draw_0_takes_the_likeliest_and_leaves_all_scores() -> None:
     scores = torch.randn(3, 50, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(drawn(scores, torch.zeros(3).long(), torch.arange(3)), scores)
+    assert torch.equal(noisy_scores(scores, torch.zeros(3).long(), torch.arange(3)), scores)
 
 
 def test_a_row_draws_the_same_alone_and_beside_others() -> None:

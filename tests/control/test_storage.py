@@ -1,0 +1,118 @@
+"""Saved models: what their files hold, what loads again, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+
+from impatience import LengthControlled, attach
+from impatience.errors import ModelFilesError, OptionError
+from impatience.methods.base import EmbeddingMethod
+from support.toys import byte_level_tokenizer, tiny_model
+
+IDS = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12]])
+BATCH = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
+
+
+def test_a_tokenizer_is_saved_and_loaded_with_the_model(tmp_path: Path) -> None:
+    tokenizer = byte_level_tokenizer()
+    attach(tiny_model("llama", vocab_size=len(tokenizer)), "pre", tokenizer=tokenizer).save_pretrained(tmp_path)
+    again = LengthControlled.from_pretrained(tmp_path)
+    _, reports = again.generate(**BATCH, target_words=[2, 7], landing="exact", return_report=True)
+    assert [report.length for report in reports] == [2, 7]
+
+
+def test_amplitude_is_saved_and_not_computed_again(tmp_path: Path) -> None:
+    model = attach(tiny_model("llama"), "pre")
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(3)
+    model.save_pretrained(tmp_path)
+    assert LengthControlled.from_pretrained(tmp_path).amplitude == model.amplitude
+
+
+@pytest.mark.parametrize("taught", [False, True])
+def test_files_say_whether_the_model_was_trained(
+    taught: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = attach(tiny_model("llama"), "pre").train(taught)
+    model(**BATCH, labels=BATCH["input_ids"])
+    model.save_pretrained(tmp_path)
+    LengthControlled.from_pretrained(tmp_path).generate(**BATCH, target_tokens=3)
+    assert ("has not been trained" in caplog.text) == (not taught)
+
+
+def test_older_files_count_as_trained(tmp_path: Path) -> None:
+    attach(tiny_model("llama"), "pre").save_pretrained(tmp_path)
+    settings = tmp_path / "impatience.json"
+    older = json.loads(settings.read_text())
+    del older["taught"]
+    settings.write_text(json.dumps(older))
+    assert LengthControlled.from_pretrained(tmp_path).taught
+
+
+def test_damaged_foreign_and_unsafe_files_are_refused(tmp_path: Path) -> None:
+    attach(tiny_model("llama"), "pre").save_pretrained(tmp_path)
+    settings = tmp_path / "impatience.json"
+    good = settings.read_text()
+    settings.write_text(good[:40])
+    with pytest.raises(ModelFilesError, match="damaged"):
+        LengthControlled.from_pretrained(tmp_path)
+    settings.write_text(json.dumps(json.loads(good) | {"format": 9}))
+    with pytest.raises(ModelFilesError, match="format 9"):
+        LengthControlled.from_pretrained(tmp_path)
+    settings.write_text(good)
+    with pytest.raises(OptionError, match="trust_remote_code"):
+        LengthControlled.from_pretrained(tmp_path, trust_remote_code=True)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(OSError, match="safetensors"):
+        LengthControlled.from_pretrained(tmp_path)
+
+
+def test_a_custom_method_works_but_needs_a_name_to_be_saved(tmp_path: Path) -> None:
+    class Own(EmbeddingMethod):
+        def embedding(self, progress: Any, target: Any, width: int) -> Any:
+            return (progress / target)[..., None].expand(-1, -1, width)
+
+    model = attach(tiny_model("llama"), Own())
+    assert model.generate(**BATCH, target_tokens=5, landing="exact").shape[1] == 10
+    with pytest.raises(OptionError, match="Register it"):
+        model.save_pretrained(tmp_path)
+    with pytest.raises(OptionError, match="has its options already"):
+        attach(tiny_model("llama"), Own(), strength=2)
+
+
+def test_an_older_glide_that_calls_its_countdown_landing_still_loads(tmp_path: Path) -> None:
+    model = attach(tiny_model("llama"), "glide", countdown=9.0)
+    model.save_pretrained(tmp_path)
+    settings = tmp_path / "impatience.json"
+    older = json.loads(settings.read_text())
+    older["options"]["landing"] = older["options"].pop("countdown")
+    settings.write_text(json.dumps(older))
+    assert LengthControlled.from_pretrained(tmp_path).method == model.method
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"use_rslora": True}, {"init_lora_weights": "pissa"}, {"init_lora_weights": "olora"}],
+    ids=["plain", "rslora", "pissa", "olora"],
+)
+def test_a_merged_adapter_writes_what_peft_writes_unmerged(changes: dict[str, Any], tmp_path: Path) -> None:
+    config = LoraConfig(r=4, target_modules=["q_proj", "down_proj"], **changes)
+    model = attach(get_peft_model(tiny_model("llama"), config), "pre").eval()
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            noise = torch.empty_like(parameter).normal_(std=0.2, generator=torch.Generator().manual_seed(3))
+            parameter.data.add_(noise)  # as if it had been trained
+    logits, written = model(**BATCH, labels=IDS).logits, model.generate(**BATCH, target_tokens=[4, 9], landing="exact")
+    model.save_pretrained(tmp_path)
+    unmerged = LengthControlled.from_pretrained(tmp_path, base_model=tiny_model("llama"))
+    assert torch.allclose(unmerged(**BATCH, labels=IDS).logits, logits, atol=1e-4)
+    merged = LengthControlled.from_pretrained(tmp_path, base_model=tiny_model("llama"), merge=True)
+    assert type(merged.base_model).__name__ == "LlamaForCausalLM"
+    assert torch.allclose(merged(**BATCH, labels=IDS).logits, logits, atol=1e-4)
+    assert torch.equal(merged.generate(**BATCH, target_tokens=[4, 9], landing="exact"), written)
