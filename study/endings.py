@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from impatience.control import sampling
-from impatience.data import EvalRequest, load
+from impatience.data import Request, load
 from impatience.decoding import retries
 from impatience.decoding.generator import TextGenerator
-from impatience.decoding.packing import ROWS
-from impatience.decoding.results import Draft
-from impatience.decoding.retries import Goal
+from impatience.decoding.results import Result
+from impatience.decoding.retries import best_result, ending_requests, is_met
 from impatience.evaluation.run import load_evaluated_model
-from impatience.lengths import Landing, Unit, ends_sentence
+from impatience.lengths import ends_sentence
 from impatience.metrics.closing import Closing
 
 LENGTHS = (20, 40, 80, 150, 300)
@@ -44,55 +43,57 @@ def main() -> None:
     generator, judge = load_evaluated_model(wanted.model, quiet=True).generator, Closing(batch_size=64)
     examples = list(load("elife:digest", "validation", data_dir=wanted.data_dir))[: wanted.texts]
     requests = [
-        EvalRequest(f"{length}-{one.id}", one, length, Unit.WORDS) for length in LENGTHS[::-1] for one in examples
+        Request(f"{length}-{example.id}", example.source, length, example=example.id)
+        for length in LENGTHS[::-1]
+        for example in examples
     ]
-    sources = generator.encoder.read([request.example for request in requests])
-    goals = [Goal(request.target, Unit.WORDS, Landing.NATURAL, sentence=True, tries=9) for request in requests]
-    first = generator.flow(requests, sources, "natural", ROWS)
-    report = [{"what": "first texts", **_told(goals, [[draft] for draft in first], judge)}]
+    sources = generator.encode_sources(requests)
+    first = generator.generate_with_signal(requests, sources=sources)
+    report = [{"what": "first texts", **_told(requests, [[result] for result in first], judge)}]
     print(report[0], flush=True)
-    missed = [row for row, goal in enumerate(goals) if not goal.met(first[row])]
+    missed = [row for row, request in enumerate(requests) if not is_met(request, first[row])]
     for back, least in product(map(int, wanted.backs.split(",")), map(float, wanted.leasts.split(","))):
         retries.BACK, sampling.LEAST = back, least
-        generator._decoder = None  # a recorded step knows the constants it was recorded with
-        found = _endings(generator, [(goals[row], requests[row], sources[row], first[row]) for row in missed])
+        generator._loop = None  # a recorded step knows the constants it was recorded with
+        found = _endings(generator, [(requests[row], sources[row], first[row]) for row in missed])
         texts = {row: [first[row], *some] for row, some in zip(missed, found, strict=True)}
-        all_texts = [texts.get(row, [draft]) for row, draft in enumerate(first)]
-        report.append({"back": back, "least": least, **_told(goals, all_texts, judge)})
+        all_texts = [texts.get(row, [result]) for row, result in enumerate(first)]
+        report.append({"back": back, "least": least, **_told(requests, all_texts, judge)})
         print(report[-1], flush=True)
         wanted.out.write_text(json.dumps(report, indent=1), encoding="utf-8")
 
 
-def _endings(generator: TextGenerator, missed: list[tuple[Goal, EvalRequest, list[int], Draft]]) -> list[list[Draft]]:
-    begun = [goal.endings(draft, generator.vocabulary) for goal, _, _, draft in missed]
-    some = [(request, source) for (_, request, source, _), all_of in zip(missed, begun, strict=True) for _ in all_of]
-    asked = [request for request, _ in some], [source for _, source in some]
-    drafts = iter(generator.flow(*asked, "natural", ROWS, begun=[one for all_of in begun for one in all_of]))
-    return [[next(drafts) for _ in all_of] for all_of in begun]
+def _endings(generator: TextGenerator, missed: list[tuple[Request, list[int], Result]]) -> list[list[Result]]:
+    attempts = [ending_requests(request, first, 9, generator.vocabulary) for request, _, first in missed]
+    sources = [source for (_, source, _), endings in zip(missed, attempts, strict=True) for _ in endings]
+    flat = [attempt for endings in attempts for attempt in endings]
+    results = iter(generator.generate_with_signal(flat, sources=sources))
+    return [[next(results) for _ in endings] for endings in attempts]
 
 
-def _told(goals: list[Goal], texts: list[list[Draft]], judge: Closing) -> dict[str, Any]:
+def _told(requests: list[Request], texts: list[list[Result]], judge: Closing) -> dict[str, Any]:
     """Return shares in percent: of endings, and of texts by which one is kept."""
-    flat = [draft for some in texts for draft in some]
-    likely = judge.end_probabilities([draft.text for draft in flat])
-    closed = {id(d): ends_sentence(d.text) and chance >= judge.bound for d, chance in zip(flat, likely, strict=True)}
-    pairs = list(zip(goals, texts, strict=True))
-    endings = [(goal.met(draft), closed[id(draft)]) for goal, some in pairs for draft in some[1:]]
-    kept = [goal.best(some) or some[0] for goal, some in pairs]
+    flat = [result for results in texts for result in results]
+    likely = judge.end_probabilities([result.text for result in flat])
+    closed = {id(r): ends_sentence(r.text) and chance >= judge.bound for r, chance in zip(flat, likely, strict=True)}
+    pairs = list(zip(requests, texts, strict=True))
+    endings = [(is_met(request, result), closed[id(result)]) for request, results in pairs for result in results[1:]]
+    kept = [best_result(request, results) or results[0] for request, results in pairs]
     surest = [
-        goal.best(sorted(some, key=lambda draft: -(draft.eos_probability or 0))) or some[0] for goal, some in pairs
+        best_result(request, sorted(results, key=lambda result: -(result.eos_probability or 0))) or results[0]
+        for request, results in pairs
     ]
     landed = [over for met, over in endings if met]
-    off = [abs(draft.length / goal.target - 1) for goal, draft in zip(goals, kept, strict=True)]
+    off = [abs(result.length / request.target - 1) for request, result in zip(requests, kept, strict=True)]
     return {
         "endings": len(endings),
         "landed": _share([met for met, _ in endings]),
         "closed of these": _share(landed),
-        "met": _share([goal.met(draft) for goal, draft in zip(goals, kept, strict=True)]),
-        "closed": _share([closed[id(draft)] for draft in kept]),
-        "closed, surest kept": _share([closed[id(draft)] for draft in surest]),
+        "met": _share([is_met(request, result) for request, result in zip(requests, kept, strict=True)]),
+        "closed": _share([closed[id(result)] for result in kept]),
+        "closed, surest kept": _share([closed[id(result)] for result in surest]),
         "error": _share(off),
-        "spent": round(sum(draft.tokens_spent for draft in flat) / len(texts), 1),
+        "spent": round(sum(result.tokens_spent for result in flat) / len(texts), 1),
     }
 
 

@@ -20,10 +20,10 @@ import random
 import time
 from pathlib import Path
 
-from impatience.data import EvalRequest, load
+from impatience.data import Request, load
 from impatience.decoding.packing import ROWS
 from impatience.evaluation.run import load_evaluated_model
-from impatience.lengths import Unit, ends_sentence
+from impatience.lengths import ends_sentence
 from impatience.metrics.ending import repeats
 
 EACH = 4
@@ -47,7 +47,7 @@ def main() -> None:
     examples = [example for spec in wanted.data.split() for example in load(spec, "train", data_dir=wanted.data_dir)]
     chosen = chance.sample(examples, min(len(examples), wanted.texts // EACH))
     requests = [
-        EvalRequest(f"{example.id}-{number}", example, round(math.exp(chance.uniform(*ends))), Unit.WORDS)
+        Request(f"{example.id}-{number}", example.source, round(math.exp(chance.uniform(*ends))))
         for example in chosen
         for number in range(EACH)
     ]
@@ -57,13 +57,11 @@ def main() -> None:
     with wanted.out.open("w", encoding="utf-8") as out:
         for begin in range(0, len(requests), ROWS * EACH):
             some = requests[begin : begin + ROWS * EACH]
-            drafts = generator.flow(
-                some, generator.encoder.read([request.example for request in some]), "natural", ROWS
-            )
-            for request, draft in zip(some, drafts, strict=True):
-                if draft.ended and ends_sentence(draft.text) and repeats(draft.text) < 0.1:
-                    row = {"id": request.key, "source": request.example.source[:READ], "target": draft.text.strip()}
-                    out.write(json.dumps(row | {"asked": request.target, "words": draft.length}) + "\n")
+            results = generator.generate_with_signal(some)
+            for request, result in zip(some, results, strict=True):
+                if result.ended and ends_sentence(result.text) and repeats(result.text) < 0.1:
+                    row = {"id": request.id, "source": request.text[:READ], "target": result.text.strip()}
+                    out.write(json.dumps(row | {"asked": request.target, "words": result.length}) + "\n")
                     kept += 1
             print(f"{begin + len(some)} of {len(requests)}, {time.perf_counter() - began:.0f} s", flush=True)
     print(f"kept {kept} of {len(requests)}")

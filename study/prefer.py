@@ -19,15 +19,16 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from impatience.data import Begun, EvalRequest, load
+from impatience.data import Request, load
 from impatience.decoding.packing import ROWS
-from impatience.decoding.results import Draft
+from impatience.decoding.results import Result
 from impatience.evaluation.run import load_evaluated_model
 from impatience.lengths import Unit, ends_sentence
 from impatience.metrics.closing import Closing
@@ -80,23 +81,27 @@ def pairs(wanted: argparse.Namespace) -> Iterator[Pair]:
         load_evaluated_model(wanted.model, max_source_tokens=wanted.read, quiet=True).generator,
         time.perf_counter(),
     )
-    sources = generator.encoder.read(chosen)
+    sources = generator.encoder.prompts(chosen)
     order = sorted(range(len(chosen)), key=lambda place: -targets[place])
-    requests = [EvalRequest(str(place), chosen[place], targets[place], Unit.WORDS) for place in order]
+    requests = [Request(str(place), chosen[place].source, targets[place]) for place in order]
     sources = [sources[place] for place in order]
-    drafts = generator.flow(requests, sources, "natural", ROWS)
+    results = generator.generate_with_signal(requests, sources=sources)
     most = [max(0, request.target - chance.randint(*BACK)) for request in requests]
     begun = [
-        generator.vocabulary.beginning(draft.ids, words, Unit.WORDS) for draft, words in zip(drafts, most, strict=True)
+        generator.vocabulary.beginning(result.ids, words, Unit.WORDS)
+        for result, words in zip(results, most, strict=True)
     ]
     print(f"{len(begun)} texts, {time.perf_counter() - began:.0f} s", flush=True)
     judge, seen = Closing(batch_size=64), Counter[str]()
     for first in range(0, len(begun), ROWS):
         part = range(first, min(first + ROWS, len(begun)))
-        some = [place for place in part for _ in range(wanted.draws)]
-        there = [Begun(begun[place], draw) for place in part for draw in range(1, wanted.draws + 1)]
-        asked = [requests[place] for place in some], [sources[place] for place in some]
-        drawn = generator.flow(*asked, "natural", ROWS, begun=there, max_new_tokens=64)
+        asked = [
+            replace(requests[place], prefix=begun[place], draw=draw)
+            for place in part
+            for draw in range(1, wanted.draws + 1)
+        ]
+        prompts = [sources[place] for place in part for _ in range(wanted.draws)]
+        drawn = generator.generate_with_signal(asked, sources=prompts, max_new_tokens=64)
         likely = judge.end_probabilities([ending.text for ending in drawn])
         over = [share >= judge.bound and ends_sentence(one.text) for share, one in zip(likely, drawn, strict=True)]
         for number, place in enumerate(part):
@@ -117,7 +122,7 @@ def pairs(wanted: argparse.Namespace) -> Iterator[Pair]:
     print(f"{dict(seen)}, {time.perf_counter() - began:.0f} s", flush=True)
 
 
-def sort(endings: Sequence[Draft], over: Sequence[bool], target: int, begun: int) -> dict[str, list[Sequence[int]]]:
+def sort(endings: Sequence[Result], over: Sequence[bool], target: int, begun: int) -> dict[str, list[Sequence[int]]]:
     """Sort the endings of a text: right, elsewhere, stopped in a sentence, or bad.
 
     Args:
@@ -127,10 +132,10 @@ def sort(endings: Sequence[Draft], over: Sequence[bool], target: int, begun: int
         begun: The ids that all of them begin with; the others are returned.
     """
     kinds: dict[str, list[Sequence[int]]] = {kind: [] for kind in ("right", "elsewhere", "stopped", "bad")}
-    for draft, whole in zip(endings, over, strict=True):
-        kind = ("right" if whole else "stopped") if draft.length == target else "elsewhere"
-        good = draft.ended and repeats(draft.text) < 0.1
-        kinds[kind if good else "bad"].append(draft.ids[begun:])
+    for result, whole in zip(endings, over, strict=True):
+        kind = ("right" if whole else "stopped") if result.length == target else "elsewhere"
+        good = result.ended and repeats(result.text) < 0.1
+        kinds[kind if good else "bad"].append(result.ids[begun:])
     return kinds
 
 

@@ -31,8 +31,8 @@ class LocalRay(Engine):
     workers: int
 
     def run(self, job: Task[Any, Any], work: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-        assert job.there is not None
-        yield from reversed(list(enumerate(map(job.there(), work))))
+        assert job.load_there is not None
+        yield from reversed(list(enumerate(map(job.load_there(), work))))
 
 
 def test_both_sides_write_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -95,7 +95,7 @@ def test_examples_that_cannot_be_encoded_are_refused() -> None:
         Encoder(tokenizer, True, "summarise", 50)
     with pytest.raises(OptionError, match="prefix='x'"):
         Encoder(tokenizer, False, "chat", 50, prefix="x")
-    with pytest.raises(DataError, match="knows nothing of the target"):
+    with pytest.raises(DataError, match="finds no token in the target"):
         Encoder(wordpiece_tokenizer(), True, "summarize", 50)(Example("e", "a", "🜁"))
     tokenizer.eos_token = None
     with pytest.raises(TokenizerError, match="no end-of-sequence token"):

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from impatience.cli import commands
-from impatience.engines import ENGINES, Task, choose, in_order
-from impatience.engines.ray import Ray, _Parcel, _Worker, once, shares
+from impatience.engines import ENGINES, Task, choose
+from impatience.engines.ray import Actor, Numbered, Ray, each_once, worker_resources
 from impatience.errors import ModelFilesError, OptionError, RunError, UnknownNameError
 from impatience.evaluation import run
 from impatience.sources import toy
@@ -80,16 +80,20 @@ def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
 # On a cluster
 
 
+@pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
 def test_work_is_done_on_both_nodes(tmp_path: Path) -> None:
-    there = partial(ray_worker.doubling_together, tmp_path, 2)
-    found = dict(Ray(2).run(Task(lambda number: (0, 0), there), range(40)))
+    load = partial(ray_worker.doubling_together, tmp_path, 2)
+    found = dict(Ray(2).run(Task(lambda number: (0, 0), load), range(40)))
     assert {number: double for number, (double, _) in found.items()} == {number: 2 * number for number in range(40)}
     assert len({process for _, process in found.values()} - {os.getpid()}) == 2
     with pytest.raises(OptionError, match="workers=3: the cluster has 2 CPUs"):
         list(Ray(3).run(Task(abs, ray_worker.without_model), [1]))
 
 
+@pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
 def test_a_batch_is_killed_goes_on_and_loses_a_worker(
     tmp_path: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -108,16 +112,16 @@ def test_a_batch_is_killed_goes_on_and_loses_a_worker(
     child.kill()
     assert child.wait() == -signal.SIGKILL, "it was killed in the middle"
     before = out.read_bytes()
-    grave, there = tmp_path / "grave", batch_job._there
-    monkeypatch.setattr(batch_job, "_there", partial(ray_worker.mortal, grave, there))
+    grave, load_and_write = tmp_path / "grave", batch_job.load_and_write
+    monkeypatch.setattr(batch_job, "load_and_write", partial(ray_worker.mortal, grave, load_and_write))
     defaults, seen = batch_job.RowDefaults(target=3), []
     job = partial(
         batch_job.write, load(toy_folder, quiet=True), source, defaults=defaults, model=str(toy_folder), budget=60
     )
-    tally = job(out=out, engine=Ray(2), tell=seen.append)
+    status = job(out=out, engine=Ray(2), report_rows=seen.append)
     assert grave.is_dir(), "a worker was killed"
-    assert 0 < tally.found < 200
-    assert (tally.written, tally.rejected, sum(seen)) == (200, 5, 205)
+    assert 0 < status.found < 200
+    assert (status.written, status.rejected, sum(seen)) == (200, 5, 205)
     assert out.read_bytes().startswith(before[: before.rindex(b"\n") + 1])
     job(out=tmp_path / "local.jsonl")
     assert sorted(lines(out), key=str) == sorted(lines(tmp_path / "local.jsonl"), key=str)
@@ -125,6 +129,8 @@ def test_a_batch_is_killed_goes_on_and_loses_a_worker(
     assert len({file.read_bytes() for file in rejected}) == 1
 
 
+@pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
 def test_an_evaluation_comes_to_the_same_report(
     tmp_path: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
@@ -154,43 +160,24 @@ def test_an_evaluation_comes_to_the_same_report(
         ([{"CPU": 8, "GPU": 1}, {"CPU": 8, "GPU": 1}], 1, (1, {"num_gpus": 1})),
     ],
 )
-def test_what_a_worker_takes(nodes: list[dict[str, float]], workers: int | None, expected: Any) -> None:
-    assert shares(nodes, workers) == expected
+def test_workers_share_the_nodes(nodes: list[dict[str, float]], workers: int | None, expected: Any) -> None:
+    assert worker_resources(nodes, workers) == expected
 
 
 @pytest.mark.parametrize("nodes", [[], [{"CPU": 1}], [{"CPU": 9, "GPU": 1}]])
-def test_no_room_for_so_many(nodes: list[dict[str, float]]) -> None:
+def test_more_workers_than_resources_are_refused(nodes: list[dict[str, float]]) -> None:
     with pytest.raises(OptionError, match=r"workers=2: the cluster has \d [CG]PUs"):
-        shares(nodes, 2)
+        worker_resources(nodes, 2)
 
 
-def test_what_comes_twice_is_taken_once_and_what_is_lost_is_missed() -> None:
-    parcels = [_Parcel(number, "") for number in (1, 0, 1)]
-    assert [parcel.number for parcel in once(parcels, range(2))] == [1, 0]
+def test_each_result_is_passed_on_once_and_a_lost_one_is_an_error() -> None:
+    results = [Numbered(number, "") for number in (1, 0, 1)]
+    assert [result.number for result in each_once(results, range(2))] == [1, 0]
     with pytest.raises(RunError, match="lost 1 pieces"):
-        list(once(parcels, range(3)))
+        list(each_once(results, range(3)))
 
 
-def test_results_are_put_in_order_as_soon_as_they_can_be() -> None:
-    came: list[int] = []
-    done = ((number, came.append(number) or number) for number in (1, 0, 3, 2, 4))
-    assert [(number, list(came)) for number in in_order(done)] == [
-        (0, [1, 0]),
-        (1, [1, 0]),
-        (2, [1, 0, 3, 2]),
-        (3, [1, 0, 3, 2]),
-        (4, [1, 0, 3, 2, 4]),
-    ]
-
-
-def test_the_local_engine_does_a_piece_when_the_last_was_taken() -> None:
-    done: list[int] = []
-    results = choose("local").run(Task(lambda number: done.append(number) or -number, None), range(1, 9))
-    assert [next(results), next(results)] == [(0, -1), (1, -2)]
-    assert done == [1, 2]
-
-
-def test_what_cannot_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_engines_and_options_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(ENGINES) == ["local", "ray"]
     with pytest.raises(UnknownNameError, match=r"No engine is called 'rya'. Did you mean 'ray'"):
         choose("rya")
@@ -205,7 +192,7 @@ def test_what_cannot_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
         choose("ray")
 
 
-def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_cluster_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def init(address: str, **options: Any) -> None:
         raise ConnectionError("nobody answers")
 
@@ -215,11 +202,11 @@ def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         list(Ray().run(Task(abs, ray_worker.doubling), [1]))
 
 
-def test_what_goes_wrong_in_a_worker_is_said_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    def here(there: Any, parcels: list[_Parcel], *share: Any) -> Iterator[_Parcel]:
-        return (_Worker(there)({"item": parcel})["item"] for parcel in parcels)
+def test_an_error_in_a_worker_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_here(load: Any, pieces: list[Numbered], *resources: Any) -> Iterator[Numbered]:
+        return (Actor(load)({"item": piece})["item"] for piece in pieces)
 
-    monkeypatch.setattr("impatience.engines.ray._sent", here)
+    monkeypatch.setattr("impatience.engines.ray.run_on_actors", run_here)
     monkeypatch.setattr("impatience.engines.ray.cluster", lambda: nullcontext([{"CPU": 1}]))
     monkeypatch.setattr("impatience.engines.ray.ROUND", 2)
     found = Ray().run(Task(abs, ray_worker.doubling), range(5))
@@ -228,7 +215,9 @@ def test_what_goes_wrong_in_a_worker_is_said_here(monkeypatch: pytest.MonkeyPatc
         list(Ray().run(Task(abs, ray_worker.without_model), [1]))
 
 
-def test_a_cluster_of_its_own_listens_on_loopback_alone(tmp_path: Path) -> None:
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_cluster_on_this_machine_listens_on_loopback_alone(tmp_path: Path) -> None:
     child = Path(__file__).parents[1] / "support" / "ray_child.py"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     environment |= {"RAY_CHILD": str(tmp_path), "HOME": str(tmp_path)}

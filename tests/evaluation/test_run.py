@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from impatience.data import Encoder, EvalRequest, Example, load
+from impatience.data import Encoder, Example, Request, load
 from impatience.decoding.generator import TextGenerator
 from impatience.errors import (
     DataError,
@@ -95,13 +95,13 @@ def test_tokens_are_counted_as_in_training(model: str) -> None:
 
 def test_batches_have_similar_lengths_and_depend_on_the_requests_alone() -> None:
     requests = [
-        EvalRequest(f"{target}-{size}", Example("a", "x" * size, "y"), target, Unit.TOKENS)
+        Request(f"{target}-{size}", "x" * size, target, Unit.TOKENS, example="a")
         for target in (5, 90, 40)
         for size in (10, 30)
     ]
     expected = [["90-30", "90-10", "40-30", "40-10"], ["5-30", "5-10"]]
     for order in (requests, requests[::-1]):
-        assert [[request.key for request in batch] for batch in batches(order, 4)] == expected
+        assert [[request.id for request in batch] for batch in batches(order, 4)] == expected
 
 
 @pytest.mark.slow
@@ -190,7 +190,7 @@ class Clashing(Metric):
         ({"bucket": 0}, OptionError, "bucket=0"),
         ({"limit": 0}, OptionError, "limit=0"),
         ({"protocol": Ood()}, DataError, "'ood' makes no request for these 22 examples"),
-        ({"protocol": Ladder()}, DataError, "rungs there are: digest, title"),
+        ({"protocol": Ladder()}, DataError, "rungs in the data: digest, title"),
     ],
 )
 def test_bad_options_are_refused_before_anything_is_written(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from impatience.data import EvalRequest, Example
-from impatience.errors import OptionError
+from impatience.data import Example, Request
+from impatience.errors import DataError, OptionError
 from impatience.lengths import Unit, measure
-from impatience.protocols import PROTOCOLS, Protocol
+from impatience.protocols import PROTOCOLS, Protocol, request_for
 from impatience.protocols.ladder import Ladder
 from impatience.protocols.ood import Ood
 from impatience.protocols.reference import Reference
@@ -18,12 +18,12 @@ def example(name: str, source_words: int = 5, target: str = "A short text.", **m
     return Example(name, " ".join(["word"] * source_words), target, meta)
 
 
-def ask(protocol: Protocol, *examples: Example, unit: Unit = Unit.WORDS) -> list[EvalRequest]:
+def ask(protocol: Protocol, *examples: Example, unit: Unit = Unit.WORDS) -> list[Request]:
     return list(protocol.requests(examples, unit, lambda text: measure(text, unit)))
 
 
 def targets(protocol: Protocol, *examples: Example) -> dict[str, int]:
-    return {request.key: request.target for request in ask(protocol, *examples)}
+    return {request.id: request.target for request in ask(protocol, *examples)}
 
 
 def test_every_protocol_says_what_it_is() -> None:
@@ -37,8 +37,8 @@ def test_every_protocol_says_what_it_is() -> None:
 def test_the_reference_says_how_long() -> None:
     one, other = example("a", target="It rained all day."), example("b", target="No.")
     assert ask(Reference(), one, other) == [
-        EvalRequest("a", one, 4, Unit.WORDS, ("It rained all day.",)),
-        EvalRequest("b", other, 1, Unit.WORDS, ("No.",)),
+        Request("a", one.source, 4, Unit.WORDS, references=("It rained all day.",), example="a"),
+        Request("b", other.source, 1, Unit.WORDS, references=("No.",), example="b"),
     ]
     assert [request.target for request in ask(Reference(), one, unit=Unit.CHARACTERS)] == [18]
     assert [request.target for request in ask(Reference(), one, unit=Unit.SENTENCES)] == [1]
@@ -51,8 +51,8 @@ def test_references_of_one_source_can_be_merged() -> None:
     assert [request.target for request in ask(Reference(), first, second, other)] == [4, 5, 1]
     merged = ask(Reference(merge=True), first, other, second)
     assert merged == [
-        EvalRequest("p-0", first, 4, Unit.WORDS, ("The first of two.", "Another one that is longer.")),
-        EvalRequest("q-0", other, 1, Unit.WORDS, ("Alone.",)),
+        request_for(first, 4, Unit.WORDS, ("The first of two.", "Another one that is longer.")),
+        request_for(other, 1, Unit.WORDS, ("Alone.",)),
     ]
 
 
@@ -106,8 +106,8 @@ def test_seeded_targets_fill_the_band_below_the_source() -> None:
 def test_a_sweep_asks_for_every_length() -> None:
     one = example("a", target="What there is.")
     assert ask(Sweep(lengths=(10, 3)), one) == [
-        EvalRequest("a@10", one, 10, Unit.WORDS, ("What there is.",), "10"),
-        EvalRequest("a@3", one, 3, Unit.WORDS, ("What there is.",), "3"),
+        request_for(one, 10, Unit.WORDS, ("What there is.",), "10", "a@10"),
+        request_for(one, 3, Unit.WORDS, ("What there is.",), "3", "a@3"),
     ]
 
 
@@ -123,7 +123,7 @@ def test_a_ladder_asks_for_articles_that_have_every_rung() -> None:
     part = [rung("b", "title", "No more")]
     other = [rung("c-d", "title", "One"), rung("c-d", "abstract", "Not asked for."), rung("c-d", "digest", "Two words")]
     requests = ask(Ladder(rungs=("title", "digest")), *whole, *part, *other)
-    assert [(r.key, r.group, r.target, r.references) for r in requests] == [
+    assert [(r.id, r.group, r.target, r.references) for r in requests] == [
         ("a-title", "title", 2, ("Few words",)),
         ("a-digest", "digest", 4, ("Many words stand here.",)),
         ("c-d-title", "title", 1, ("One",)),
@@ -132,9 +132,9 @@ def test_a_ladder_asks_for_articles_that_have_every_rung() -> None:
 
 
 def test_a_ladder_without_rungs_says_which_there_are() -> None:
-    with pytest.raises(ValueError, match=r"Of 2 examples none .* title, digest; rungs there are: title\."):
+    with pytest.raises(ValueError, match=r"None of 2 examples .* title, digest; rungs in the data: title\."):
         ask(Ladder(rungs=("title", "digest")), rung("a", "title", "One"), example("x"))
-    with pytest.raises(ValueError, match="rungs there are: none"):
+    with pytest.raises(ValueError, match="rungs in the data: none"):
         ask(Ladder(), example("x"))
 
 
@@ -154,3 +154,8 @@ def test_a_ladder_without_rungs_says_which_there_are() -> None:
 def test_options_that_cannot_be_are_refused(kind: type[Protocol], options: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         kind(**options)
+
+
+def test_a_target_of_0_is_refused() -> None:
+    with pytest.raises(DataError, match="a: the tokenizer finds no token in the reference"):
+        request_for(example("a"), 0, Unit.TOKENS)

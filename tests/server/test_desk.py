@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from impatience import Piece, Request, Result, Unit, Writer
-from impatience.data import Begun
 from impatience.errors import SourceError
 from impatience.lengths import Landing
 from impatience.server.worker import ModelWorker
 from impatience.writing.streaming import Cancelled, Item, ResultStream
-from support.generators import new_pen
+from support.generators import new_generator
 from support.serving import eventually, make_writer
 from support.toys import CORPUS
 
@@ -53,7 +52,7 @@ def drain(items: SimpleQueue[Item]) -> list[Item]:
 def test_rows_of_a_batch_stream_by_themselves_and_are_what_they_are_alone(writer: Writer) -> None:
     asks = [ask(n, 10 + n) for n in range(5)]
     feeds = [new(writer, one, pieces=n != 3) for n, one in enumerate(asks)]
-    writer.feed([feed for feed, _ in feeds], [writer.check(one) for one in asks])
+    writer.write_streams([feed for feed, _ in feeds], [writer.check(one) for one in asks])
     for n, (one, (_, items)) in enumerate(zip(asks, feeds, strict=True)):
         *pieces, result = drain(items)
         assert result == writer.write_many([one])[0]
@@ -71,13 +70,13 @@ def test_who_leaves_ends_one_row_and_no_other(writer: Writer) -> None:
 
     def once(item: Item) -> None:
         taken.append(item)
-        leaves.gone.set()
+        leaves.cancelled.set()
 
     leaves = ResultStream(ask(1, 30), writer.model.vocabulary, once)
-    writer.feed([leaves, stays], [writer.check(feed.ask) for feed in (leaves, stays)])
+    writer.write_streams([leaves, stays], [writer.check(feed.request) for feed in (leaves, stays)])
     assert isinstance(taken[0], Piece)
     assert [type(item) for item in taken[1:]] == [Cancelled]
-    assert drain(items)[-1] == writer.write_many([stays.ask])[0]
+    assert drain(items)[-1] == writer.write_many([stays.request])[0]
 
 
 def test_a_batch_that_everybody_left_stops(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,8 +85,8 @@ def test_a_batch_that_everybody_left_stops(writer: Writer, monkeypatch: pytest.M
     handle = model.register_forward_hook(lambda *_: steps.append(1))
     feeds = [new(writer, ask(n, 200)) for n in range(2)]
     for feed, _ in feeds:
-        feed.gone.set()
-    writer.feed([feed for feed, _ in feeds], [writer.check(feed.ask) for feed, _ in feeds])
+        feed.cancelled.set()
+    writer.write_streams([feed for feed, _ in feeds], [writer.check(feed.request) for feed, _ in feeds])
     handle.remove()
     assert len(steps) == 1
     assert [type(drain(items)[-1]) for _, items in feeds] == [Cancelled, Cancelled]
@@ -95,31 +94,31 @@ def test_a_batch_that_everybody_left_stops(writer: Writer, monkeypatch: pytest.M
 
 def test_beams_leave_by_row_too(writer: Writer) -> None:
     (leaves, gone), (stays, items) = (new(writer, ask(n, 12)) for n in range(2))
-    leaves.gone.set()
-    writer.feed([leaves, stays], [writer.check(feed.ask) for feed in (leaves, stays)], num_beams=2)
+    leaves.cancelled.set()
+    writer.write_streams([leaves, stays], [writer.check(feed.request) for feed in (leaves, stays)], num_beams=2)
     assert isinstance(drain(gone)[-1], Cancelled)
-    assert drain(items)[-1].text == writer.write_many([stays.ask], num_beams=2)[0].text  # type: ignore[union-attr]
+    assert drain(items)[-1].text == writer.write_many([stays.request], num_beams=2)[0].text  # type: ignore[union-attr]
 
 
 def test_who_waited_longest_is_next_and_nobody_is_forgotten(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     go, order = threading.Event(), []
-    feed_all = writer.feed
+    feed_all = writer.write_streams
 
     def held(feeds: Any, rows: Any, **kwargs: Any) -> None:
-        order.append([one.ask.target for one in feeds])
+        order.append([one.request.target for one in feeds])
         assert go.wait(30)
         feed_all(feeds, rows, **kwargs)
 
-    monkeypatch.setattr(writer, "feed", held)
+    monkeypatch.setattr(writer, "write_streams", held)
     rows: list[int] = []
     desk = ModelWorker(writer, watch=rows.append)
     feeds = []
     for n, target in enumerate((3, 50, 9, 51, 10, 52)):
         feeds.append(new(writer, ask(n, target)))
-        desk.hand_in(feeds[-1][0], writer.check(feeds[-1][0].ask))
+        desk.hand_in(feeds[-1][0], writer.check(feeds[-1][0].request))
         if n == 0:
             eventually(lambda: order)
-    feeds[5][0].gone.set()
+    feeds[5][0].cancelled.set()
     go.set()
     ends = [drain(items)[-1] for _, items in feeds]
     assert [end.length for end in ends[:5]] == [3, 50, 9, 51, 10]  # type: ignore[union-attr]
@@ -128,14 +127,14 @@ def test_who_waited_longest_is_next_and_nobody_is_forgotten(writer: Writer, monk
     assert rows == [1, 2, 2]
     desk.close()
     feed, items = new(writer, ask(0, 3))
-    desk.hand_in(feed, writer.check(feed.ask))
+    desk.hand_in(feed, writer.check(feed.request))
     assert isinstance(drain(items)[-1], Cancelled), "the desk is closed"
 
 
 def test_closing_ends_what_runs(writer: Writer) -> None:
     desk = ModelWorker(writer)
     feed, items = new(writer, ask(0, 900))
-    desk.hand_in(feed, writer.check(feed.ask))
+    desk.hand_in(feed, writer.check(feed.request))
     items.get(timeout=30)
     desk.close()
     end = items.get()
@@ -153,7 +152,7 @@ def test_the_parts_of_a_long_source_end_when_its_reader_leaves(writer: Writer, d
 
     def leave(item: Item) -> None:
         deliver(item)
-        feed.gone.set()
+        feed.cancelled.set()
 
     feed.deliver = leave
     desk.hand_in_long(feed)
@@ -169,18 +168,18 @@ def test_tries_are_written_at_the_desk_and_end_when_their_reader_leaves(writer: 
     desk.hand_in_long(feed, tries=3)
     assert drain(items)[-1] == writer.write_many([ask], tries=3)[0]
     feed, items = new(writer, ask)
-    feed.gone.set()
+    feed.cancelled.set()
     desk.hand_in_long(feed, tries=3)
     assert isinstance(drain(items)[-1], Cancelled)
 
 
 @pytest.mark.parametrize("options", [{}, {"no_repeat_ngram_size": 9}], ids=["loop", "generate"])
 def test_texts_that_are_begun_differently_are_fed_together(options: dict[str, Any]) -> None:
-    own = Writer(new_pen("bart").model)
-    begun = [Begun(), Begun((5, 6, 7), 1), Begun((5, 6), 2), Begun((), 3)]
-    asks = [Request(str(n), CORPUS[n], 9, Unit.TOKENS, begun=there) for n, there in enumerate(begun)]
+    own = Writer(new_generator("bart").model)
+    prefixes: list[tuple[int, ...]] = [(), (5, 6, 7), (5, 6), ()]
+    asks = [Request(str(n), CORPUS[n], 9, Unit.TOKENS, prefix=prefix, draw=n) for n, prefix in enumerate(prefixes)]
     feeds = [new(own, ask) for ask in asks]
-    own.feed([feed for feed, _ in feeds], [own.check(ask) for ask in asks], **options)
+    own.write_streams([feed for feed, _ in feeds], [own.check(ask) for ask in asks], **options)
     for ask, (_, items) in zip(asks, feeds, strict=True):
         *pieces, result = drain(items)
         assert isinstance(result, Result)
@@ -204,7 +203,7 @@ def test_tries_of_a_model_that_is_not_told_the_length_are_one(writer: Writer) ->
 def test_what_goes_wrong_with_a_long_source_is_told(
     writer: Writer, desk: ModelWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer.prompts, "splits", lambda ask: False)
+    monkeypatch.setattr(writer.prompts, "can_split", lambda ask: False)
     feed, items = new(writer, Request("l", LONG, 9))
     desk.hand_in_long(feed)
     assert isinstance(drain(items)[-1], SourceError)

@@ -44,14 +44,14 @@ class Held:
     """Holds a writer's batches back until it is let go."""
 
     def __init__(self, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.go, self.batches, feed = threading.Event(), [], writer.feed  # type: ignore[var-annotated]
+        self.go, self.batches, feed = threading.Event(), [], writer.write_streams  # type: ignore[var-annotated]
 
         def held(feeds: Any, rows: Any, **kwargs: Any) -> None:
-            self.batches.append([one.ask.target for one in feeds])
+            self.batches.append([one.request.target for one in feeds])
             assert self.go.wait(30)
             feed(feeds, rows, **kwargs)
 
-        monkeypatch.setattr(writer, "feed", held)
+        monkeypatch.setattr(writer, "write_streams", held)
 
 
 # Writing
@@ -241,13 +241,13 @@ def test_a_reader_who_leaves_a_stream_ends_its_row_at_the_next_step(
 ) -> None:
     steps = []
     with running(writer) as (client, service, _):
-        feed = writer.feed
+        feed = writer.write_streams
 
         def counted(feeds: Any, rows: Any, **kwargs: Any) -> None:
             feed(feeds, rows, **kwargs)
             steps.append(max(len(writer.tokenizer(one.shown)["input_ids"]) for one in feeds))
 
-        monkeypatch.setattr(writer, "feed", counted)
+        monkeypatch.setattr(writer, "write_streams", counted)
         body = {"text": NOTE, "target": {"tokens": 900}, "landing": "exact", "stream": True}
         connection = client.open("/v1/write", body)
         assert connection.getresponse().read(10)
@@ -262,14 +262,14 @@ def test_a_reader_who_leaves_a_stream_ends_its_row_at_the_next_step(
 def test_what_fails_in_the_model_is_a_500_without_its_words_and_others_go_on(
     writer: Writer, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    feed = writer.feed
+    feed = writer.write_streams
 
     def breaks(feeds: Any, rows: Any, **kwargs: Any) -> None:
-        if any(one.ask.target == 13 for one in feeds):
+        if any(one.request.target == 13 for one in feeds):
             raise MemoryError("the secret of the machine")
         feed(feeds, rows, **kwargs)
 
-    monkeypatch.setattr(writer, "feed", breaks)
+    monkeypatch.setattr(writer, "write_streams", breaks)
     with running(writer) as (client, service, _), ThreadPoolExecutor(6) as pool:
         replies = list(pool.map(lambda n: client.write(words=n), (12, 13, 14, 12, 13, 14)))
         assert [reply.status for reply in replies] == [200, 500, 200] * 2

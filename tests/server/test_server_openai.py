@@ -221,7 +221,7 @@ def test_an_error_in_a_stream_reaches_the_client(writer: Writer, monkeypatch: py
     def breaks(feeds: Any, rows: Any, **kwargs: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(writer, "feed", breaks)
+    monkeypatch.setattr(writer, "write_streams", breaks)
     with (
         running(writer) as (plain, *_),
         openai.OpenAI(base_url=f"{plain.address}/v1", api_key="any", max_retries=0) as client,

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Draft
+from impatience.decoding.results import Result
 from impatience.errors import OptionError, TargetError, UnsupportedModelError
 from impatience.lengths import Unit, decode, ends_sentence, measure
 from impatience.strategies import STRATEGIES
-from impatience.strategies.metropolis import _Chain
-from impatience.strategies.prompted_countdown import readable
-from support.generators import KINDS, SAMPLED, TARGETS, base_alone, generator, new_pen, requests, strategy
+from impatience.strategies.metropolis import Chain
+from impatience.strategies.prompted_countdown import remove_markers
+from support.generators import KINDS, SAMPLED, TARGETS, base_alone, generator, new_generator, requests, strategy
 from support.toys import CORPUS, EOS
 
 
@@ -46,14 +46,14 @@ class Script:
 
 @pytest.fixture
 def scripted() -> Any:
-    own = new_pen("llama")
+    own = new_generator("llama")
 
-    def write(name: str, text: str, unit: Unit, target: int, **options: Any) -> Draft:
+    def write(name: str, text: str, unit: Unit, target: int, **options: Any) -> Result:
         hook = Script(list(own.encode(text)))
         handle = own.model.base_model.register_forward_hook(hook, with_kwargs=True)
-        (draft,) = STRATEGIES[name](**options).write(own, requests(unit, (target,)))
+        (result,) = STRATEGIES[name](**options).write(own, requests(unit, (target,)))
         handle.remove()
-        return draft
+        return result
 
     return write
 
@@ -65,33 +65,33 @@ TEXT = "The ferry leaves at seven. Nobody could remember a winter like it. It ra
 
 
 @every
-def test_each_request_gets_a_draft_that_is_what_it_says(name: str, kind: str, unit: Unit) -> None:
+def test_each_result_agrees_with_its_text_and_ids(name: str, kind: str, unit: Unit) -> None:
     own, asked = generator(kind), requests(unit)
-    drafts = strategy(name).write(own, asked)
-    assert len(drafts) == len(asked)
-    for draft, request in zip(drafts, asked, strict=True):
-        whole = decode(own.tokenizer, draft.ids)
-        assert draft.text == whole or (name.startswith("truncate") and whole.startswith(draft.text))
-        assert draft.length == (
-            own.vocabulary.count(draft.ids, unit) if unit is Unit.TOKENS else measure(draft.text, unit)
+    results = strategy(name).write(own, asked)
+    assert len(results) == len(asked)
+    for result, request in zip(results, asked, strict=True):
+        whole = decode(own.tokenizer, result.ids)
+        assert result.text == whole or (name.startswith("truncate") and whole.startswith(result.text))
+        assert result.length == (
+            own.vocabulary.count(result.ids, unit) if unit is Unit.TOKENS else measure(result.text, unit)
         )
-        assert draft.tokens_spent >= len(draft.ids) or name == "prompted_countdown"
-        assert EOS not in draft.ids
-        on_target = draft.length == request.target or (
-            name in ("at_most", "truncate_sentence") and draft.length < request.target
+        assert result.tokens_spent >= len(result.ids) or name == "prompted_countdown"
+        assert EOS not in result.ids
+        on_target = result.length == request.target or (
+            name in ("at_most", "truncate_sentence") and result.length < request.target
         )
-        if draft.landed != "missed":
+        if result.landed != "missed":
             assert on_target
-            assert draft.ended or name.startswith("truncate")
+            assert result.ended or name.startswith("truncate")
         elif on_target and name not in ("at_most", "exact", "forced_eos"):  # those may have cut back
-            assert not draft.ended
-        if draft.ended and name != "truncate_sentence":
-            assert draft.eos_probability is not None
-        assert draft.eos_probability is None or 0 <= draft.eos_probability <= 1
+            assert not result.ended
+        if result.ended and name != "truncate_sentence":
+            assert result.eos_probability is not None
+        assert result.eos_probability is None or 0 <= result.eos_probability <= 1
 
 
 @pytest.mark.parametrize(("name", "kind", "unit"), [case for case in EVERY if case[2] is Unit.WORDS])
-def test_twice_is_the_same_whatever_was_drawn_before(name: str, kind: str, unit: Unit) -> None:
+def test_results_do_not_depend_on_earlier_sampling(name: str, kind: str, unit: Unit) -> None:
     own, asked = generator(kind), requests(unit)
     once = strategy(name).write(own, asked)
     torch.rand(5)
@@ -104,22 +104,22 @@ GREEDY = [case for case in EVERY if case[0] not in SAMPLED and case[2] is Unit.T
 
 
 @pytest.mark.parametrize(("name", "kind", "unit"), GREEDY)
-def test_rows_alone_are_rows_together(name: str, kind: str, unit: Unit) -> None:
+def test_rows_alone_equal_rows_in_a_batch(name: str, kind: str, unit: Unit) -> None:
     own, asked = generator(kind), requests(unit)
     together = strategy(name).write(own, asked)
-    alone = [draft for request in asked for draft in strategy(name).write(own, [request])]
+    alone = [result for request in asked for result in strategy(name).write(own, [request])]
     for one, other in zip(together, alone, strict=True):
         assert replace(one, eos_probability=None, eos_curve=()) == replace(other, eos_probability=None, eos_curve=())
         assert one.eos_probability == pytest.approx(other.eos_probability, abs=1e-5)
 
 
 @both_kinds
-def test_a_text_that_does_not_end_is_no_longer_for_its_neighbours(kind: str) -> None:
-    own, asked = new_pen(kind, ending=0), requests(Unit.WORDS, (1, 2))
+def test_a_text_that_does_not_end_does_not_depend_on_its_batch(kind: str) -> None:
+    own, asked = new_generator(kind, ending=0), requests(Unit.WORDS, (1, 2))
     together = strategy("natural").write(own, asked)
-    assert [len(draft.ids) for draft in together] == [4 * 1 + 32, 4 * 2 + 32]
-    assert [draft.tokens_spent for draft in together] == [4 * 1 + 32, 4 * 2 + 32]
-    assert not any(draft.ended for draft in together)
+    assert [len(result.ids) for result in together] == [4 * 1 + 32, 4 * 2 + 32]
+    assert [result.tokens_spent for result in together] == [4 * 1 + 32, 4 * 2 + 32]
+    assert not any(result.ended for result in together)
     assert together[:1] == strategy("natural").write(own, asked[:1])
 
 
@@ -147,28 +147,30 @@ def test_wrong_options_are_refused() -> None:
 def test_steered_texts_are_the_model_s_own_generate(kind: str) -> None:
     own, asked = generator(kind), requests(Unit.WORDS)
     for landing in ("natural", "exact", "at_most"):
-        drafts = STRATEGIES[landing]().write(own, asked)
+        results = STRATEGIES[landing]().write(own, asked)
         output, reports = own.model.generate(
             **own.inputs(asked), target_words=[request.target for request in asked], landing=landing, return_report=True
         )
-        rows = output[:, own.first(own.inputs(asked)) :].tolist()
-        assert [draft.ids for draft in drafts] == [tuple(row[: row.index(EOS)] if EOS in row else row) for row in rows]
-        assert [(draft.length, draft.landed) for draft in drafts] == [
+        rows = output[:, own.first_column(own.inputs(asked)) :].tolist()
+        assert [result.ids for result in results] == [
+            tuple(row[: row.index(EOS)] if EOS in row else row) for row in rows
+        ]
+        assert [(result.length, result.landed) for result in results] == [
             (report.length, report.landed) for report in reports
         ]
 
 
-def test_what_at_most_takes_back_was_spent(scripted: Any) -> None:
-    draft = scripted("at_most", TEXT, Unit.WORDS, 6)
-    assert (draft.text, draft.landed, draft.ended) == ("The ferry leaves at seven.", "forced", True)
+def test_tokens_that_at_most_removes_are_spent(scripted: Any) -> None:
+    result = scripted("at_most", TEXT, Unit.WORDS, 6)
+    assert (result.text, result.landed, result.ended) == ("The ferry leaves at seven.", "forced", True)
     taken_back = scripted("at_most", TEXT, Unit.WORDS, 5)
-    assert taken_back.text == draft.text
-    assert draft.tokens_spent > taken_back.tokens_spent == len(taken_back.ids) + 1
-    assert draft.eos_probability == pytest.approx(0, abs=1e-6)
+    assert taken_back.text == result.text
+    assert result.tokens_spent > taken_back.tokens_spent == len(taken_back.ids) + 1
+    assert result.eos_probability == pytest.approx(0, abs=1e-6)
 
 
 def test_natural_without_a_signal_is_the_plain_model() -> None:
-    own, asked = new_pen("bart", "none"), requests(Unit.TOKENS)
+    own, asked = new_generator("bart", "none"), requests(Unit.TOKENS)
     assert STRATEGIES["natural"]().write(own, asked) == STRATEGIES["plain"](limit=2 * 14 + 32).write(own, asked)
 
 
@@ -178,9 +180,9 @@ def test_natural_without_a_signal_is_the_plain_model() -> None:
 @both_kinds
 @pytest.mark.parametrize("unit", [Unit.TOKENS, Unit.WORDS])
 def test_forced_eos_lands_exactly(kind: str, unit: Unit) -> None:
-    drafts = STRATEGIES["forced_eos"]().write(generator(kind), requests(unit))
-    assert tuple(draft.length for draft in drafts) == TARGETS[unit]
-    assert "missed" not in {draft.landed for draft in drafts}
+    results = STRATEGIES["forced_eos"]().write(generator(kind), requests(unit))
+    assert tuple(result.length for result in results) == TARGETS[unit]
+    assert "missed" not in {result.landed for result in results}
 
 
 @both_kinds
@@ -189,11 +191,11 @@ def test_truncated_texts_are_beginnings_that_do_not_exceed(kind: str, unit: Unit
     own, asked = generator(kind), requests(unit)
     plain = strategy("plain").write(own, asked)
     for name in ("truncate", "truncate_sentence"):
-        for whole, draft, request in zip(plain, strategy(name).write(own, asked), asked, strict=True):
-            assert draft.length <= request.target
-            assert draft.text == whole.text[: len(draft.text)] or unit is Unit.TOKENS
-            assert draft.tokens_spent == whole.tokens_spent
-            assert draft.length == whole.length if whole.length <= request.target else draft.text != whole.text
+        for whole, result, request in zip(plain, strategy(name).write(own, asked), asked, strict=True):
+            assert result.length <= request.target
+            assert result.text == whole.text[: len(result.text)] or unit is Unit.TOKENS
+            assert result.tokens_spent == whole.tokens_spent
+            assert result.length == whole.length if whole.length <= request.target else result.text != whole.text
 
 
 def test_truncate_cuts_where_the_target_falls(scripted: Any) -> None:
@@ -201,8 +203,8 @@ def test_truncate_cuts_where_the_target_falls(scripted: Any) -> None:
         (Unit.WORDS, 4, "The ferry leaves at"), (Unit.CHARACTERS, 12, "The ferry le"),
         (Unit.SENTENCES, 1, "The ferry leaves at seven."),
     ]:  # fmt: skip
-        draft = scripted("truncate", TEXT, unit, target)
-        assert (draft.text, draft.length, draft.landed, draft.ended) == (text, target, "forced", False)
+        result = scripted("truncate", TEXT, unit, target)
+        assert (result.text, result.length, result.landed, result.ended) == (text, target, "forced", False)
     after_a_space = scripted("truncate", TEXT, Unit.CHARACTERS, 4)
     assert (after_a_space.text, after_a_space.landed) == ("The", "missed")
     whole = scripted("truncate", TEXT, Unit.WORDS, 14)
@@ -212,13 +214,13 @@ def test_truncate_cuts_where_the_target_falls(scripted: Any) -> None:
 
 def test_truncate_sentence_keeps_whole_sentences_where_it_can(scripted: Any) -> None:
     for unit, target, length in [(Unit.WORDS, 11, 5), (Unit.CHARACTERS, 40, 26), (Unit.SENTENCES, 1, 1)]:
-        draft = scripted("truncate_sentence", TEXT, unit, target)
-        assert draft.text == "The ferry leaves at seven."
-        assert (draft.length, draft.landed, draft.ended) == (length, "forced", True)
-        assert draft.eos_probability == pytest.approx(0, abs=1e-6)
-    draft = scripted("truncate_sentence", TEXT, Unit.WORDS, 13)
-    assert draft.length == 12
-    assert ends_sentence(draft.text)
+        result = scripted("truncate_sentence", TEXT, unit, target)
+        assert result.text == "The ferry leaves at seven."
+        assert (result.length, result.landed, result.ended) == (length, "forced", True)
+        assert result.eos_probability == pytest.approx(0, abs=1e-6)
+    result = scripted("truncate_sentence", TEXT, Unit.WORDS, 13)
+    assert result.length == 12
+    assert ends_sentence(result.text)
     none_fits = scripted("truncate_sentence", TEXT, Unit.WORDS, 3)
     assert (none_fits.text, none_fits.landed, none_fits.ended) == ("The ferry leaves", "forced", False)
     unfinished = scripted("truncate_sentence", "It rained. It rained and rained", Unit.WORDS, 5)
@@ -226,40 +228,40 @@ def test_truncate_sentence_keeps_whole_sentences_where_it_can(scripted: Any) -> 
 
 
 def test_a_character_that_is_cut_in_two_tokens_stays_whole(scripted: Any) -> None:
-    draft = scripted("truncate", "It is 👩‍🚀 again", Unit.CHARACTERS, 7)
-    assert draft.text == "It is 👩"
+    result = scripted("truncate", "It is 👩‍🚀 again", Unit.CHARACTERS, 7)
+    assert result.text == "It is 👩"
 
 
 @both_kinds
 def test_min_max_is_what_transformers_does(kind: str) -> None:
-    own, asked = new_pen(kind), requests(Unit.TOKENS, (20, 10, 20))
-    drafts = STRATEGIES["min_max"](beams=3, window=0.2).write(own, asked)
-    assert all(draft.tokens_spent % 3 == 0 for draft in drafts)
-    for draft, request in zip(drafts, asked, strict=True):
+    own, asked = new_generator(kind), requests(Unit.TOKENS, (20, 10, 20))
+    results = STRATEGIES["min_max"](beams=3, window=0.2).write(own, asked)
+    assert all(result.tokens_spent % 3 == 0 for result in results)
+    for result, request in zip(results, asked, strict=True):
         low, high = (16, 24) if request.target == 20 else (8, 12)
-        assert low <= len(draft.ids) <= high + 1
-        assert draft.ended == (len(draft.ids) <= high)
+        assert low <= len(result.ids) <= high + 1
+        assert result.ended == (len(result.ids) <= high)
     alone = base_alone(own, asked[:1], num_beams=3, min_new_tokens=16, max_new_tokens=25, length_penalty=1.0)
-    assert [drafts[0].ids] == alone
+    assert [results[0].ids] == alone
 
 
-def test_min_max_refuses_what_does_not_fit() -> None:
+def test_min_max_refuses_a_target_that_does_not_fit() -> None:
     with pytest.raises(TargetError, match="room for 399"):
         STRATEGIES["min_max"]().write(generator("bart"), requests(Unit.TOKENS, (450,)))
-    (draft,) = STRATEGIES["min_max"](beams=1).write(generator("bart"), requests(Unit.TOKENS, (390,)))
-    assert 351 <= len(draft.ids) <= 399
+    (result,) = STRATEGIES["min_max"](beams=1).write(generator("bart"), requests(Unit.TOKENS, (390,)))
+    assert 351 <= len(result.ids) <= 399
 
 
 @both_kinds
 def test_exponential_decay_is_what_transformers_does_row_by_row(kind: str) -> None:
-    own, asked = new_pen(kind, ending=1), requests(Unit.TOKENS, (6, 12, 21))
-    drafts = STRATEGIES["exponential_decay"](factor=1.5).write(own, asked)
+    own, asked = new_generator(kind, ending=1), requests(Unit.TOKENS, (6, 12, 21))
+    results = STRATEGIES["exponential_decay"](factor=1.5).write(own, asked)
     plain = STRATEGIES["plain"](limit=60).write(own, asked)
-    assert [draft.ids for draft in drafts] != [draft.ids for draft in plain]
-    for draft, request in zip(drafts, asked, strict=True):
+    assert [result.ids for result in results] != [result.ids for result in plain]
+    for result, request in zip(results, asked, strict=True):
         penalty = (int(0.8 * request.target), 1.5)
-        assert [draft.ids] == base_alone(own, [request], exponential_decay_length_penalty=penalty, max_new_tokens=200)
-        assert draft.ended
+        assert [result.ids] == base_alone(own, [request], exponential_decay_length_penalty=penalty, max_new_tokens=200)
+        assert result.ended
 
 
 def test_an_end_that_was_pushed_or_barred_is_forced(scripted: Any) -> None:
@@ -279,18 +281,20 @@ def test_an_end_that_was_pushed_or_barred_is_forced(scripted: Any) -> None:
 @both_kinds
 @pytest.mark.parametrize("unit", [Unit.TOKENS, Unit.WORDS, Unit.CHARACTERS])
 def test_best_of_n_is_the_nearest_of_n(kind: str, unit: Unit, monkeypatch: pytest.MonkeyPatch) -> None:
-    own, asked, drawn = new_pen(kind), requests(unit), []
-    draw = own.unsteered
-    monkeypatch.setattr(own, "unsteered", lambda *args, **options: drawn.extend(draw(*args, **options)) or drawn)
+    own, asked, drawn = new_generator(kind), requests(unit), []
+    draw = own.generate_without_signal
+    monkeypatch.setattr(
+        own, "generate_without_signal", lambda *args, **options: drawn.extend(draw(*args, **options)) or drawn
+    )
     best = STRATEGIES["best_of_n"](n=6, limit=30).write(own, asked)
     assert len(drawn) == 18
-    for row, (draft, request) in enumerate(zip(best, asked, strict=True)):
+    for row, (result, request) in enumerate(zip(best, asked, strict=True)):
         rivals = drawn[6 * row : 6 * row + 6]
         assert len({rival.ids for rival in rivals}) > 1
-        assert abs(draft.length - request.target) == min(abs(rival.length - request.target) for rival in rivals)
-        assert draft.tokens_spent == sum(rival.tokens_spent for rival in rivals)
-        if draft.landed != "missed":
-            assert draft.landed == ("natural" if draft.ids == rivals[0].ids else "forced")
+        assert abs(result.length - request.target) == min(abs(rival.length - request.target) for rival in rivals)
+        assert result.tokens_spent == sum(rival.tokens_spent for rival in rivals)
+        if result.landed != "missed":
+            assert result.landed == ("natural" if result.ids == rivals[0].ids else "forced")
 
 
 def test_seeds_and_keys_decide_what_is_drawn() -> None:
@@ -298,17 +302,17 @@ def test_seeds_and_keys_decide_what_is_drawn() -> None:
     for name in SAMPLED:
         once = strategy(name).write(own, asked)
         assert strategy(name, seed=1).write(own, asked) != once
-        assert strategy(name).write(own, [replace(request, key=f"{request.key}!") for request in asked]) != once
+        assert strategy(name).write(own, [replace(request, id=f"{request.id}!") for request in asked]) != once
 
 
 @both_kinds
 def test_metropolis_comes_nearer_and_counts_what_it_drew(kind: str) -> None:
-    own, asked = new_pen(kind), requests(Unit.TOKENS, tuple(range(6, 16)))
+    own, asked = new_generator(kind), requests(Unit.TOKENS, tuple(range(6, 16)))
     off, spent = [], []
     for steps in (1, 3, 9):
-        drafts = STRATEGIES["metropolis"](steps=steps, limit=24).write(own, asked)
-        off.append(sum(abs(draft.length - request.target) for draft, request in zip(drafts, asked, strict=True)))
-        spent.append(sum(draft.tokens_spent for draft in drafts))
+        results = STRATEGIES["metropolis"](steps=steps, limit=24).write(own, asked)
+        off.append(sum(abs(result.length - request.target) for result, request in zip(results, asked, strict=True)))
+        spent.append(sum(result.tokens_spent for result in results))
     assert off[0] > off[1] > off[2]
     assert off[2] < 0.7 * off[0]
     assert spent == sorted(spent)
@@ -316,37 +320,38 @@ def test_metropolis_comes_nearer_and_counts_what_it_drew(kind: str) -> None:
 
 @both_kinds
 def test_metropolis_keeps_a_beginning_and_draws_the_rest(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    own, asked, seen = new_pen(kind), requests(Unit.TOKENS, (7, 9, 200)), []
-    draw = own.unsteered
+    own, asked, seen = new_generator(kind), requests(Unit.TOKENS, (7, 9, 200)), []
+    draw = own.generate_without_signal
 
-    def watched(some: Any, **options: Any) -> list[Draft]:
-        drafts = draw(some, **options)
+    def watched(some: Any, **options: Any) -> list[Result]:
+        results = draw(some, **options)
         (replay,) = options["logits_processor"] or [None]
-        seen.extend(zip(replay.kept if replay else [()] * 3, drafts, strict=True))
-        return drafts
+        seen.extend(zip(replay.prefixes if replay else [()] * 3, results, strict=True))
+        return results
 
-    monkeypatch.setattr(own, "unsteered", watched)
-    drafts = STRATEGIES["metropolis"](steps=6, limit=24).write(own, asked)
-    assert drafts[-1].landed == "missed"
+    monkeypatch.setattr(own, "generate_without_signal", watched)
+    results = STRATEGIES["metropolis"](steps=6, limit=24).write(own, asked)
+    assert results[-1].landed == "missed"
     assert sum(len(kept) for kept, _ in seen) > 20
-    assert all(draft.ids[: len(kept)] == kept for kept, draft in seen)
-    assert sum(draft.tokens_spent for draft in drafts) == sum(draft.tokens_spent - len(kept) for kept, draft in seen)
+    assert all(result.ids[: len(kept)] == kept for kept, result in seen)
+    assert sum(result.tokens_spent for result in results) == sum(
+        result.tokens_spent - len(kept) for kept, result in seen
+    )
 
 
-def test_metropolis_walks_where_it_should() -> None:
+def test_metropolis_visits_each_state_as_often_as_its_distribution_says() -> None:
     """On a model that goes on with probability 0.8, the chain is in each state as often as π says."""
     chance, keep_on, target, temperature = random.Random(5), 0.8, 6, 2.0
-    asked = requests(Unit.TOKENS, (target,))[0]
 
-    def text(length: int) -> Draft:
-        return Draft((7,) * length, "", length, True, "missed", None, length + 1)
+    def text(length: int) -> Result:
+        return Result(length, target, Unit.TOKENS, "missed", None, text="", ids=(7,) * length, tokens_spent=length + 1)
 
     def drawn(kept: int) -> int:
         while chance.random() < keep_on:
             kept += 1
         return kept
 
-    chain, visits, steps = _Chain(text(drawn(0)), asked), Counter[int](), 60_000
+    chain, visits, steps = Chain(text(drawn(0))), Counter[int](), 60_000
     for _ in range(steps):
         chain.step(text(drawn(chance.randrange(chain.state.length + 1))), 0, temperature, chance)
         visits[chain.state.length] += 1
@@ -359,11 +364,14 @@ def test_metropolis_walks_where_it_should() -> None:
 
 
 @pytest.mark.parametrize("name", ["prompted", "prompted_countdown"])
-def test_only_models_that_follow_instructions_are_asked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompted_strategies_need_a_model_that_follows_instructions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("something was generated")
 
-    for own, why in ((new_pen("bart"), "encoder-decoder"), (new_pen("llama", tokenizer="wordpiece"), "chat template")):
+    for own, why in (
+        (new_generator("bart"), "encoder-decoder"),
+        (new_generator("llama", tokenizer="wordpiece"), "chat template"),
+    ):
         monkeypatch.setattr(own.model.base_model, "generate", never)
         with pytest.raises(UnsupportedModelError, match=why):
             STRATEGIES[name]().check(own)
@@ -372,7 +380,7 @@ def test_only_models_that_follow_instructions_are_asked(name: str, monkeypatch: 
 
 
 def asked_for(name: str, unit: Unit, target: int, monkeypatch: pytest.MonkeyPatch) -> str:
-    own, seen = new_pen("llama"), []
+    own, seen = new_generator("llama"), []
     monkeypatch.setattr(own, "pad", lambda rows: seen.extend(rows) or TextGenerator.pad(own, rows))
     STRATEGIES[name](limit=1).write(own, requests(unit, (target,)))
     return str(own.tokenizer.decode(seen[0]))
@@ -388,7 +396,7 @@ def test_the_prompt_names_the_length(monkeypatch: pytest.MonkeyPatch) -> None:
         assert prompt.endswith(f"{CORPUS[0]}\nassistant: ")
 
 
-def test_the_countdown_is_asked_for_in_words_or_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_countdown_is_in_words_or_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     for unit, target, amount, start in [
         (Unit.WORDS, 7, "7 words", "<7>"), (Unit.SENTENCES, 3, "3 sentences", "<3>"),
         (Unit.CHARACTERS, len(CORPUS[0]), "16 words", "<16>"),
@@ -409,16 +417,16 @@ def test_the_countdown_is_asked_for_in_words_or_sentences(monkeypatch: pytest.Mo
         ("<0>", ""),
     ],
 )
-def test_markers_are_taken_out(text: str, read: str) -> None:
-    assert readable(text) == read
+def test_markers_are_removed(text: str, read: str) -> None:
+    assert remove_markers(text) == read
 
 
 def test_a_countdown_is_measured_without_its_markers(scripted: Any) -> None:
     own = generator("llama")
     text = "<4> The <3> ferry <2> leaves <1> today. <0>"
-    draft = scripted("prompted_countdown", text, Unit.WORDS, 4)
-    assert (draft.text, draft.length, draft.landed) == ("The ferry leaves today.", 4, "natural")
-    assert draft.tokens_spent == len(own.encode(text)) + 1
-    assert draft.ids == own.encode("The ferry leaves today.")
+    result = scripted("prompted_countdown", text, Unit.WORDS, 4)
+    assert (result.text, result.length, result.landed) == ("The ferry leaves today.", 4, "natural")
+    assert result.tokens_spent == len(own.encode(text)) + 1
+    assert result.ids == own.encode("The ferry leaves today.")
     assert scripted("prompted_countdown", text, Unit.WORDS, 5).landed == "missed"
     assert scripted("prompted_countdown", text, Unit.WORDS, 4, limit=12).landed == "missed"

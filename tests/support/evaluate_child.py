@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import torch
 
 from impatience import attach
-from impatience.data import EvalRequest
+from impatience.data import Request
 from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Draft
+from impatience.decoding.results import Result
 from impatience.evaluation.predictions import Predictions
 from impatience.evaluation.report import EvalReport
 from impatience.evaluation.run import evaluate
@@ -35,15 +35,18 @@ class Scripted(Strategy):
     summary: ClassVar[str] = "random words"
     off: int = 2
 
-    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
-        drafts = []
+    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+        results = []
         for request in requests:
             count = max(1, request.target + int(torch.randint(-self.off, self.off + 1, ())))
             ids = tuple(torch.randint(4, generator.vocabulary.size, (count,)).tolist())
             length = generator.vocabulary.count(ids, request.unit)
             landed: Any = "natural" if length == request.target else "missed"
-            drafts.append(Draft(ids, decode(generator.tokenizer, ids), length, True, landed, 0.5, count + 1))
-        return drafts
+            text, spent = decode(generator.tokenizer, ids), count + 1
+            results.append(
+                Result(length, request.target, request.unit, landed, 0.5, text=text, ids=ids, tokens_spent=spent)
+            )
+        return results
 
 
 def run(data: Path, folder: Path, **changes: Any) -> EvalReport:

@@ -1,4 +1,4 @@
-"""Pens of tiny random models, and requests for them to write."""
+"""Text generators with tiny random models, and requests for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from impatience import attach
-from impatience.data import Encoder, EvalRequest, Example
+from impatience.data import Encoder, Request
 from impatience.decoding.generator import TextGenerator
 from impatience.lengths import Unit
 from impatience.strategies import STRATEGIES
@@ -24,7 +24,9 @@ SMALL = {"limit": 16, "n": 3, "steps": 2, "tries": 3}
 TARGETS = {Unit.TOKENS: (3, 9, 14), Unit.WORDS: (2, 5, 9), Unit.CHARACTERS: (8, 21, 40), Unit.SENTENCES: (1, 2)}
 
 
-def new_pen(kind: str, method: str = "pre", tokenizer: str = "", ending: float = 3, **options: Any) -> TextGenerator:
+def new_generator(
+    kind: str, method: str = "pre", tokenizer: str = "", ending: float = 3, **options: Any
+) -> TextGenerator:
     words = TOKENIZERS[tokenizer or KINDS[kind]]()
     base = tiny_model(kind, vocab_size=len(words), seed=3, max_position_embeddings=ROOM)
     with torch.no_grad():
@@ -34,21 +36,22 @@ def new_pen(kind: str, method: str = "pre", tokenizer: str = "", ending: float =
     return TextGenerator(model, Encoder(words, model.family.encoder_decoder, "summarize", 80))
 
 
-generator = cache(new_pen)
+generator = cache(new_generator)
+"""A generator that tests share."""
 
 
-def requests(unit: Unit, targets: tuple[int, ...] | None = None) -> list[EvalRequest]:
+def requests(unit: Unit, targets: tuple[int, ...] | None = None) -> list[Request]:
     return [
-        EvalRequest(f"key-{row}", Example(f"id-{row}", CORPUS[row], "unseen"), target, unit)
+        Request(f"key-{row}", CORPUS[row], target, unit, example=f"id-{row}")
         for row, target in enumerate(targets or TARGETS[unit])
     ]
 
 
-def base_alone(own: TextGenerator, asked: list[EvalRequest], **options: Any) -> list[tuple[int, ...]]:
+def base_alone(own: TextGenerator, asked: list[Request], **options: Any) -> list[tuple[int, ...]]:
     """Return what the base model writes by itself, the signal taken off."""
     inputs = own.inputs(asked)
     base = own.model.detach()
-    output = base.generate(**inputs, **options)[:, own.first(inputs) :].tolist()
+    output = base.generate(**inputs, **options)[:, own.first_column(inputs) :].tolist()
     return [tuple(row[: row.index(EOS)] if EOS in row else row) for row in output]
 
 

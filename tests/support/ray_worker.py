@@ -33,9 +33,9 @@ def without_model() -> Callable[[Any], Any]:
     raise ModelFilesError("There is no such model on this node.")
 
 
-def mortal(grave: Path, there: Callable[..., Callable[[Any], Any]], *args: Any) -> Callable[[Any], Any]:
+def mortal(grave: Path, load: Callable[..., Callable[[Any], Any]], *args: Any) -> Callable[[Any], Any]:
     """Do what another worker does, but one of them is killed before it has done its third piece."""
-    return partial(_until_killed, grave, there(*args), count(1))
+    return partial(_until_killed, grave, load(*args), count(1))
 
 
 def _until_killed(grave: Path, do: Callable[[Any], Any], pieces: Any, piece: Any) -> Any:

@@ -179,7 +179,7 @@ def test_model_learns_from_decoys_in_two_units(base: str, tmp_path: Path) -> Non
     changes |= {"model.method": "glide", "model.options": "{countdown: 8}", "train.units": "[tokens, words]"}
     model = LengthControlled.from_pretrained(train(load_recipe(TOY, changes), tmp_path) / "model")
     encoder = Encoder(model.tokenizer, model.family.encoder_decoder, "summarize", 16)
-    ids = torch.tensor([encoder.reads(Example("a", "amber birch cedar delta", ""))] * 8)
+    ids = torch.tensor([encoder.prompt(Example("a", "amber birch cedar delta", ""))] * 8)
     for unit in ("tokens", "words"):
         targets: Any = {f"target_{unit}": [5, 8, 11, 14, 17, 20, 24, 29]}
         _, reports = model.generate(ids, **targets, return_report=True)

@@ -52,7 +52,7 @@ def test_plan_raises_the_errors_of_the_run(prepared: Path) -> None:
         ({"data__max_target_tokens": 3}, DataError, "max_target_tokens is 3"),
         ({"data__template": "question"}, DataError, "answer: … context: …"),
         ({"data__template": "sumarize"}, OptionError, "Did you mean 'summarize'"),
-        ({"data__prefix": "summarize"}, OptionError, "a chat model is told what to do by the template"),
+        ({"data__prefix": "summarize"}, OptionError, "the template instructs a chat model"),
         ({"data__validation": "null"}, OptionError, "data.validation is missing"),
         ({"data__train": "nowhere.jsonl"}, DataError, "nowhere.jsonl"),
         ({"data__train": "elfie:impact"}, ImpatienceError, "Did you mean 'elife'"),

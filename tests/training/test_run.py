@@ -95,7 +95,7 @@ def test_writer_encodes_a_source_like_training(learned: Path) -> None:
     model, tokenizer = build_model(recipe)
     example = load("toy", "validation", limit=1)[0]
     row = encode(recipe, "validation", model, tokenizer, None)[0]
-    assert writer.prompts.reads(Request("one", example.source, 12)) == row["input_ids"]
+    assert writer.prompts.encode(Request("one", example.source, 12)) == row["input_ids"]
     result = writer.write(example.source, words=12)
     assert (result.length, result.landed) == (12, "natural")
 

@@ -76,8 +76,8 @@ class _ClockedEngine(Engine):
     used: dict[int, float] = field(default_factory=dict)
 
     def run(self, job: Task[W, R], work: Iterable[W]) -> Iterator[tuple[int, R]]:
-        assert job.there is not None
-        clocked = Task(partial(_do_clocked, job.here), partial(_make_clocked, job.there))
+        assert job.load_there is not None
+        clocked = Task(partial(_do_clocked, job.run_here), partial(_make_clocked, job.load_there))
         for number, (result, process, seconds) in self.engine.run(clocked, work):
             self.used[process] = max(seconds, self.used.get(process, 0.0))
             yield number, result

@@ -171,7 +171,7 @@ def batch(
                     restart=restart,
                     budget=budget,
                     engine=runner,
-                    tell=bar.advance,
+                    report_rows=bar.advance,
                 )
         except KeyboardInterrupt:
             command = "The same command without --restart" if restart else "The same command"
@@ -265,7 +265,7 @@ def _results(writer: Any, requests: Sequence[Request], tries: int, *, live: bool
 
 def _report(result: Result) -> dict[str, Any]:
     """Return the fields of a result that --json prints."""
-    return {name: value for name, value in vars(result).items() if name not in ("id", "taken_back", "ids")}
+    return result.to_dict()
 
 
 def _status(result: Result) -> str:

@@ -33,7 +33,7 @@ class LengthReport:
     target: int
     unit: Unit
     landed: Landed
-    eos_probability: float
+    eos_probability: float | None
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Examples to ids, and rows of ids to a batch.
+"""Encoding: examples to ids, and rows of ids to a batch.
 
 An encoder-decoder reads the source and learns the target. A decoder-only model reads prompt and target in one row and
-learns the target alone. In both the target ends in EOS and is never cut, for a text that stops in the middle teaches
-exactly what this package is against.
+learns the target alone. In both the target ends in EOS and is never cut: a cut text would teach the model to stop in
+the middle.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 IGNORED = -100
-"""The label of a position that is not learnt."""
-_AT_ONCE = 1000
+"""Label of positions that are not learnt."""
+_CHUNK = 1000
 """Examples that are tokenized together."""
 
 
 class Encoder:
-    """Turns examples into what a model is trained on.
+    """Turns examples into rows of ids.
 
-    Text is text: what looks like a special token in a source or target (``</s>`` in old HTML) is not taken for one,
-    but for the source under a chat template, where it cannot be told from the template's own.
+    Text that looks like a special token (``</s>`` in old HTML) is encoded as text; except in a source under a chat
+    template, where it cannot be told from the template's own tokens.
 
     Args:
-        tokenizer: The model's.
+        tokenizer: Tokenizer of the model.
         encoder_decoder: Whether the model has an encoder.
-        template: A name in ``TEMPLATES``.
-        max_source_tokens: The most tokens that are read, special tokens and instruction included. A longer source
-            loses its end; the instruction and what follows the source stay.
-        max_target_tokens: The most tokens a target may have, special tokens not counted; None for any number.
-        prefix: What to put in front of a plain prompt, e.g. ``"summarize: "`` for T5.
+        template: Name in ``TEMPLATES``.
+        max_source_tokens: The most tokens of a prompt, special tokens and instruction included. A longer source loses
+            its end; the instruction and the text after the source stay.
+        max_target_tokens: The most tokens of a target, special tokens not counted; None for any number.
+        prefix: Text in front of a plain prompt, e.g. ``"summarize: "`` for T5.
 
     Raises:
         TokenizerError: If the tokenizer has no end-of-sequence token.
-        OptionError: If there is no such template, or a prefix is given to a chat model.
+        OptionError: If the template does not exist, or a prefix is given to a chat model.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Encoder:
         self.max_source_tokens, self.max_target_tokens = max_source_tokens, max_target_tokens
         self.chat = not encoder_decoder and tokenizer.chat_template is not None
         if self.chat and prefix:
-            raise OptionError(f"prefix={prefix!r}: a chat model is told what to do by the template; leave it empty.")
+            raise OptionError(f"prefix={prefix!r}: the template instructs a chat model; leave the prefix empty.")
         self._special = Vocabulary(len(tokenizer), (), tokenizer).special_ids
 
     def __call__(self, example: Example) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Encoder:
 
         Raises:
             LongTargetError: If the target is too long.
-            DataError: If it holds no token, or there is no room for the source.
+            DataError: If the target has no token, or there is no room for the source.
         """
         (row,) = self.rows([example])
         if isinstance(row, LongTargetError):
@@ -88,18 +88,18 @@ class Encoder:
         return row
 
     def rows(self, examples: Sequence[Example]) -> Iterator[dict[str, Any] | LongTargetError]:
-        """Encode many examples, on all processors, and give those whose target is too long as errors in their place.
+        """Encode many examples, on all processors; one whose target is too long yields an error in its place.
 
         Raises:
-            DataError: If one has a target without any token, or there is no room for its source.
+            DataError: If a target has no token, or there is no room for a source.
         """
-        for begin in range(0, len(examples), _AT_ONCE):
-            some = examples[begin : begin + _AT_ONCE]
-            targets = self._targets(some)
-            errors = [self._long(example, target) for example, target in zip(some, targets, strict=True)]
-            fitting = [example for example, error in zip(some, errors, strict=True) if error is None]
-            inputs = iter(self.read(fitting))
-            for example, target, error in zip(some, targets, errors, strict=True):
+        for begin in range(0, len(examples), _CHUNK):
+            chunk = examples[begin : begin + _CHUNK]
+            targets = self._targets(chunk)
+            errors = [self._length_error(example, target) for example, target in zip(chunk, targets, strict=True)]
+            fitting = [example for example, error in zip(chunk, errors, strict=True) if error is None]
+            inputs = iter(self.prompts(fitting))
+            for example, target, error in zip(chunk, targets, errors, strict=True):
                 yield error or self._row(example, next(inputs), target)
 
     def _row(self, example: Example, inputs: list[int], target: list[int]) -> dict[str, Any]:
@@ -111,10 +111,10 @@ class Encoder:
     def _count(self, target: list[int]) -> int:
         return sum(i not in self._special for i in target)
 
-    def _long(self, example: Example, target: list[int]) -> LongTargetError | None:
+    def _length_error(self, example: Example, target: list[int]) -> LongTargetError | None:
         count = self._count(target)
         if count == 0:
-            raise DataError(f"{example.id}: the tokenizer knows nothing of the target {example.target[:40]!r}.")
+            raise DataError(f"{example.id}: the tokenizer finds no token in the target {example.target[:40]!r}.")
         if self.max_target_tokens is None or count <= self.max_target_tokens:
             return None
         return LongTargetError(
@@ -123,45 +123,45 @@ class Encoder:
             f"out (in a recipe: data.long_targets: leave_out)."
         )
 
-    def reads(self, example: Example) -> list[int]:
-        """Return what the model reads before it writes; the example's target is not looked at."""
-        return self.read([example])[0]
+    def prompt(self, example: Example) -> list[int]:
+        """Return the prompt of an example; its target is not used."""
+        return self.prompts([example])[0]
 
-    def read(self, examples: Sequence[Example]) -> list[list[int]]:
-        """Return what the model reads of each example before it writes."""
+    def prompts(self, examples: Sequence[Example]) -> list[list[int]]:
+        """Return the prompts of examples."""
         if not self.encoder_decoder:
-            return self._prompts(examples)
+            return self._cut_prompts(examples)
         texts = [self.template.prompt(example, self.prefix) for example in examples]
         return self._ids(texts, truncation=True, max_length=self.max_source_tokens)
 
     def _targets(self, examples: Sequence[Example]) -> list[list[int]]:
-        """Return the ids of targets, EOS among them; those of an encoder-decoder with all its special tokens."""
+        """Return the ids of targets with EOS; for an encoder-decoder with all its special tokens."""
         eos, texts = self.tokenizer.eos_token_id, [example.target for example in examples]
         if not self.encoder_decoder:
             return [[*ids, eos] for ids in self._ids(texts, add_special_tokens=False)]
         return [ids if eos in ids else [*ids, eos] for ids in self._ids(None, text_target=texts)]
 
-    def _prompts(self, examples: Sequence[Example]) -> list[list[int]]:
-        """Return the ids of prompts, the sources shortened until they are few enough."""
+    def _cut_prompts(self, examples: Sequence[Example]) -> list[list[int]]:
+        """Return the ids of prompts, with sources shortened until they fit."""
         prompts = self._render(examples)
-        long = [place for place, ids in enumerate(prompts) if len(ids) > self.max_source_tokens]
-        ends = dict(zip(long, self._token_ends([examples[place].source for place in long]), strict=True))
-        keep = {place: len(ends[place]) for place in long}
+        long = [row for row, ids in enumerate(prompts) if len(ids) > self.max_source_tokens]
+        ends = dict(zip(long, self._token_ends([examples[row].source for row in long]), strict=True))
+        keep = {row: len(ends[row]) for row in long}
         while long:
             shorter = []
-            for place in long:
-                keep[place] -= len(prompts[place]) - self.max_source_tokens
-                source = examples[place].source[: ends[place][keep[place] - 1]].rstrip() if keep[place] > 0 else ""
+            for row in long:
+                keep[row] -= len(prompts[row]) - self.max_source_tokens
+                source = examples[row].source[: ends[row][keep[row] - 1]].rstrip() if keep[row] > 0 else ""
                 if not source:
                     raise DataError(
-                        f"{examples[place].id}: max_source_tokens={self.max_source_tokens} leaves no room for the "
+                        f"{examples[row].id}: max_source_tokens={self.max_source_tokens} leaves no room for the "
                         f"source: the instruction and special tokens alone take about "
-                        f"{self.max_source_tokens - keep[place]} tokens."
+                        f"{self.max_source_tokens - keep[row]} tokens."
                     )
-                shorter.append(replace(examples[place], source=source))
-            for place, ids in zip(long, self._render(shorter), strict=True):
-                prompts[place] = ids
-            long = [place for place in long if len(prompts[place]) > self.max_source_tokens]
+                shorter.append(replace(examples[row], source=source))
+            for row, ids in zip(long, self._render(shorter), strict=True):
+                prompts[row] = ids
+            long = [row for row in long if len(prompts[row]) > self.max_source_tokens]
         return prompts
 
     def _render(self, examples: Sequence[Example]) -> list[list[int]]:
@@ -176,7 +176,7 @@ class Encoder:
         return [ids[:-1] if ids[-1] == self.tokenizer.eos_token_id else ids for ids in rows]
 
     def _token_ends(self, sources: list[str]) -> list[list[int]]:
-        """Return where in each source its tokens end, in characters; a guess where it cannot be asked."""
+        """Return the character positions where tokens end, for each source; estimated for a slow tokenizer."""
         if not sources:
             return []
         if self.tokenizer.is_fast:
@@ -191,17 +191,17 @@ class Encoder:
     def _ids(self, texts: list[str] | None, **options: Any) -> list[list[int]]:
         if texts == [] or options.get("text_target") == []:
             return []
-        found = self.tokenizer(texts, split_special_tokens=True, verbose=False, **options)["input_ids"]
-        return [list(ids) for ids in found]
+        rows = self.tokenizer(texts, split_special_tokens=True, verbose=False, **options)["input_ids"]
+        return [list(ids) for ids in rows]
 
 
 def collate(rows: Sequence[dict[str, Any]], pad_id: int, encoder_decoder: bool) -> dict[str, Tensor]:
     """Make a batch of encoded examples, padded on the right.
 
     Args:
-        rows: What ``Encoder`` returned, B of them.
-        pad_id: The id to pad inputs with.
-        encoder_decoder: Whether inputs and labels are two texts of their own lengths.
+        rows: B rows of an ``Encoder``.
+        pad_id: Id to pad inputs with.
+        encoder_decoder: Whether inputs and labels are two texts of different lengths.
 
     Returns:
         ``input_ids`` and ``attention_mask`` (B, T), and ``labels`` (B, L), which is (B, T) for a decoder-only model.
@@ -222,12 +222,12 @@ def pad_labels(rows: Sequence[list[int]]) -> Tensor:
 
 
 def pad_prompts(rows: Sequence[list[int]], pad_id: int, *, left: bool) -> dict[str, Tensor]:
-    """Make a batch of what models read before they write.
+    """Make a batch of prompts.
 
     Args:
-        rows: Ids, B rows of them.
-        pad_id: The id to pad with.
-        left: Whether to pad on the left, as a decoder-only model needs it to write on from the last column.
+        rows: B rows of ids.
+        pad_id: Id to pad with.
+        left: Whether to pad on the left, as a decoder-only model needs it to continue the last column.
 
     Returns:
         ``input_ids`` and ``attention_mask``, (B, T).

@@ -1,9 +1,8 @@
-"""What a writer is asked for, and what comes of it."""
+"""The request that carries a text from the edge to the model: what to write from, and how long."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from impatience.data._templates import TASKS
 from impatience.data.base import Example
@@ -12,43 +11,31 @@ from impatience.lengths import Landing, Unit
 from impatience.registry import nearest
 
 MOST = 10_000_000
-"""The most that can be asked for, in any unit."""
-
-
-class Begun(NamedTuple):
-    """What is there of a text, and how it goes on.
-
-    Attributes:
-        ids: What is written already.
-        draw: The number of the draw that the rest comes from (``control.sampling``); 0 takes the likeliest.
-    """
-
-    ids: tuple[int, ...] = ()
-    draw: int = 0
-
-
-FRESH = Begun()
+"""The largest target in any unit."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A text to write from, and how long the new one must be.
+    """A text to write from, and the length of the new text.
 
     Attributes:
-        id: What the ask is called; it is in the result again.
+        id: Name of the request; the result has the same one.
         text: The source.
-        target: How long the new text must be: a whole number from 1 to 10,000,000.
-        unit: What is counted.
-        landing: Who decides where the text ends.
-        task: What is done with the source, a name in ``TASKS``; None is what the model was trained for, and a summary
-            where nobody knows.
-        before: What was said before the text, as (role, text) pairs: a system message, or earlier turns of a chat.
-        begun: What is there of the new text already; it is gone on with, once.
+        target: Length of the new text: a whole number from 1 to 10,000,000.
+        unit: Unit of the target.
+        landing: Stopping mode.
+        task: Name in ``TASKS``; None is the task that the model was trained for, or a summary.
+        history: Messages before the text, as (role, text) pairs: a system message, or earlier turns of a chat.
+        prefix: Ids of the new text that are written already; the model continues them.
+        draw: Number of the draw that the rest comes from (``control.sampling``); 0 takes the likeliest tokens.
+        references: Texts that the new one is compared with in an evaluation; empty if there is none of that length.
+        group: Group of the request in an evaluation report; "" for none.
+        example: Id of the example that an evaluation request comes from.
 
     Raises:
-        SourceError: If the source is empty, or something is half a character.
-        TargetError: If the target is no such number.
-        OptionError: If there is no such unit, landing or task.
+        SourceError: If the source is empty, or a text has a lone surrogate.
+        TargetError: If the target is not such a number.
+        OptionError: If the unit, landing or task does not exist.
     """
 
     id: str
@@ -57,14 +44,18 @@ class Request:
     unit: Unit = Unit.WORDS
     landing: Landing = Landing.NATURAL
     task: str | None = None
-    before: tuple[tuple[str, str], ...] = ()
-    begun: Begun = FRESH
+    history: tuple[tuple[str, str], ...] = ()
+    prefix: tuple[int, ...] = ()
+    draw: int = 0
+    references: tuple[str, ...] = ()
+    group: str = ""
+    example: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str) or not self.text.strip():
             raise SourceError("The text to write from is empty.")
         try:
-            "".join((self.id, self.text, *(text for _, text in self.before))).encode()
+            "".join((self.id, self.text, *(text for _, text in self.history))).encode()
         except UnicodeEncodeError as error:
             raise SourceError(
                 f"The text has half a character (a lone surrogate, {error.object[error.start]!r}), so it is no text."
@@ -80,23 +71,6 @@ class Request:
         object.__setattr__(self, "unit", Unit(self.unit))
         object.__setattr__(self, "landing", Landing.parse(self.landing))
 
-
-@dataclass(frozen=True)
-class EvalRequest:
-    """A text of some length to be written about an example.
-
-    Attributes:
-        key: Names the request; no two of a protocol share it.
-        example: What is read; its target is not shown to the model.
-        target: How long the text is to be.
-        unit: What is counted.
-        references: What it is compared with; empty if there is nothing of that length.
-        group: What results are grouped by; "" if there is nothing to group by.
-    """
-
-    key: str
-    example: Example
-    target: int
-    unit: Unit
-    references: tuple[str, ...] = ()
-    group: str = ""
+    def as_example(self) -> Example:
+        """Return the source as an example without a target, for an ``Encoder``."""
+        return Example(self.example or self.id or "The text", self.text, "")

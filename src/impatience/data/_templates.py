@@ -1,4 +1,4 @@
-"""What a model reads of an example. How long the target is, is never part of it: that is the signal's to say."""
+"""Templates: how an example is put to a model. The target's length is never in the prompt: the signal carries it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _ANSWER_AND_CONTEXT = re.compile(r"answer: .+ context: .+", re.DOTALL)
 
 
 def answer_and_context(answer: str, context: str) -> str:
-    """Write an answer and its passage as the template ``question`` reads them."""
+    """Join an answer and its passage as the template ``question`` reads them."""
     return f"answer: {answer} context: {context}"
 
 
 @dataclass(frozen=True)
 class Template:
-    """A way to put an example to a model.
+    """One way to put an example to a model.
 
     Attributes:
-        summary: What it is for.
-        instruction: What a chat model is told to do with the source; nothing when the source says so itself.
-        form: What the source must look like, as a regular expression, and in words.
+        summary: Purpose, in a line.
+        instruction: Instruction for a chat model; empty if the source contains it.
+        form: Form that the source must have, as a regular expression and in words.
     """
 
     summary: str
@@ -34,13 +34,13 @@ class Template:
         """Return plain text, for an encoder or a model without a chat template.
 
         Args:
-            example: What to read.
-            prefix: What to put in front, e.g. ``"summarize: "`` for T5.
+            example: The example.
+            prefix: Text to put in front, e.g. ``"summarize: "`` for T5.
         """
         return prefix + self._source(example)
 
     def messages(self, example: Example) -> list[dict[str, str]]:
-        """Return the conversation that a chat model is to answer."""
+        """Return the messages for a chat model."""
         content = f"{self.instruction}\n\n{self._source(example)}".strip()
         return [{"role": "user", "content": content}]
 
@@ -57,9 +57,9 @@ TEMPLATES: dict[str, Template] = {
         "Write the question to which the answer below is found in the context.",
         (_ANSWER_AND_CONTEXT, "answer: … context: …"),
     ),
-    "rewrite": Template("a text is written anew", "Rewrite the text below."),
+    "rewrite": Template("a text is rewritten", "Rewrite the text below."),
     "title": Template("a text is given a title", "Write a title for the text below."),
     "chat": Template("the source is a message to the model as it stands"),
 }
 TASKS = tuple(TEMPLATES)
-"""What a writer can be asked to do; the names of the templates."""
+"""Tasks of a request: the names of the templates."""

@@ -1,1 +1,1 @@
-"""Generates texts: our own decoding loop, packing of batches, retries."""
+"""Generates texts: the text generator, our own decoding loop, packing of batches, retries."""

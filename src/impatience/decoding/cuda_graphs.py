@@ -1,8 +1,7 @@
-"""Steps as CUDA graphs: recorded once for each shape of batch, then replayed.
+"""CUDA graphs of decoding steps: recorded once for each shape of batch, then replayed.
 
-A small model on a large GPU waits for its processor to launch thousands of small kernels. A graph launches them all
-at once. In training, gradients live in tensors of their own that every graph writes to, so the optimizer works as it
-always does. In writing, all that changes from step to step is in tensors that stay where they are.
+A small model on a large GPU waits for its processor to launch thousands of small kernels. A graph launches them all at
+once. It reads and writes fixed tensors, which hold all that changes from step to step.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from torch import Tensor
 
 
 class CudaGraphs:
-    """Steps without inputs or results: they read and write tensors that stay where they are.
+    """Recorded steps without inputs or results: they read and write fixed tensors.
 
     Args:
-        device: Where they are; on anything but a GPU a step is simply taken.
-        state: What a step changes, so that trying one out leaves no trace.
+        device: Device of the tensors; on anything but a GPU a step is simply run.
+        state: Tensors that a step changes; a warm-up run leaves them as they were.
     """
 
     def __init__(self, device: torch.device, state: list[Tensor]) -> None:
@@ -27,12 +26,7 @@ class CudaGraphs:
         self.graphs: dict[Hashable, Any] = {}
 
     def step(self, key: Hashable, body: Callable[[], None]) -> None:
-        """Take a step.
-
-        Args:
-            key: What decides which kernels run.
-            body: Takes it; must not wait for the GPU.
-        """
+        """Run a step that does not wait for the GPU; steps with the same key run the same kernels."""
         if self.device.type != "cuda":
             body()
             return
@@ -42,20 +36,20 @@ class CudaGraphs:
 
     def _record(self, body: Callable[[], None]) -> Any:
         if not self.graphs:
-            self._try(body)
+            self._warm_up(body)
         graph = torch.cuda.CUDAGraph()
         pool = next(iter(self.graphs.values())).pool() if self.graphs else None
         with torch.cuda.graph(graph, pool=pool):
             body()
         return graph
 
-    def _try(self, body: Callable[[], None]) -> None:
-        """Let libraries make themselves ready, which they cannot do while a graph is recorded."""
+    def _warm_up(self, body: Callable[[], None]) -> None:
+        """Run a step once, so that libraries do their set-up, which is not allowed while a graph is recorded."""
         before = [tensor.clone() for tensor in self.state]
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
             body()
-        torch.cuda.current_stream().wait_stream(aside)
+        torch.cuda.current_stream().wait_stream(stream)
         for tensor, value in zip(self.state, before, strict=True):
             tensor.copy_(value)

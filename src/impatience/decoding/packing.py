@@ -1,9 +1,9 @@
-"""Which texts are written together: those that take about as long, as many as a budget of tokens has room for.
+"""Packing: which texts are written together, as many as a budget of tokens has room for.
 
-How long a text will be is known before it is written, for it was asked for. So texts of one batch end at about the
-same step, and few rows wait for the last. Where rows can be given to the next text as soon as one ends, a *stream* of
-texts is written in so many rows, the longest first: then the last to end are short, and hardly a row is ever idle.
-What is put together never depends on anything but the loads themselves.
+The target says how long a text will be before it is written. So the texts of a batch end at about the same
+step, and few rows wait for the last. Where rows can be filled again as texts end, a *stream* of texts is written in a
+number of rows, the longest first: then the last to end are short, and hardly a row is idle. The result depends on the
+sizes of the texts alone.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from impatience.lengths import Landing, Unit
 
 BUDGET = 16_384
 """Tokens of a batch, rows × (source + output), unless the caller or the memory of a GPU says otherwise."""
-BAND = 1.5
-"""How many times as long as the shortest text of a batch the longest may be."""
-SPAN = 4.0
-"""The same of a stream: all its rows have room for the longest."""
+BATCH_RANGE = 1.5
+"""The most times that the longest text of a batch may be as long as the shortest."""
+STREAM_RANGE = 4.0
+"""The same for a stream: all its rows have room for the longest."""
 ROWS = 256
-"""The most rows of a stream: from there on a step takes as much longer as it has more rows."""
+"""The most rows of a stream: beyond that, the time of a step grows with its rows."""
 SHARE = 0.25
-"""How much of a GPU's free memory keys and values may take."""
+"""The share of a GPU's free memory that keys and values may take."""
 
 
 @dataclass(frozen=True)
 class TextSize:
-    """What one text takes.
+    """The size of one text.
 
     Attributes:
-        unit: What its target is counted in; a batch has one unit.
-        landing: Who decides where it ends; a batch has one landing.
-        source: Tokens that are read.
-        output: Tokens that will be written, as far as that is known.
+        unit: Unit of its target; a batch has one unit.
+        landing: Its stopping mode; a batch has one landing.
+        source: Number of tokens to read.
+        output: Estimated number of tokens to write.
     """
 
     unit: Unit
@@ -44,95 +44,91 @@ class TextSize:
     output: int
 
 
-def batches(loads: Sequence[TextSize], budget: int = BUDGET, room: int | None = None) -> list[list[int]]:
-    """Put loads together, the longest first: what does not fit into memory, fails at once.
-
-    Args:
-        loads: In any order.
-        budget: The most tokens of a batch, padding included; a load that is larger alone has a batch of its own.
-        room: The most tokens that the longest source and the longest output of a batch may have together, where a
-            model has them in one row; None if there is no such limit.
-
-    Returns:
-        Positions in ``loads``, each in one batch.
-    """
-    return [batch for band in _alike(loads, BAND) for batch in _packed(band, loads, budget, room)]
-
-
-def _alike(loads: Sequence[TextSize], times: float) -> list[list[int]]:
-    """Put loads of one unit and landing together, the first of each up to so many times as long as the last."""
-    order = sorted(
-        range(len(loads)), key=lambda n: (loads[n].unit, loads[n].landing, -loads[n].output, -loads[n].source, n)
-    )
-    groups: list[list[int]] = []
-    for place in order:
-        load, first = loads[place], loads[groups[-1][0]] if groups else None
-        if first and (first.unit, first.landing) == (load.unit, load.landing) and first.output <= times * load.output:
-            groups[-1].append(place)
-        else:
-            groups.append([place])
-    return groups
-
-
-def _packed(band: list[int], loads: Sequence[TextSize], budget: int, room: int | None) -> list[list[int]]:
-    """Put loads of a band together, those with the longest sources first."""
-    found: list[list[int]] = []
-    longest = max(loads[position].output for position in band)
-    for position in sorted(band, key=lambda n: (-loads[n].source, n)):
-        widest = loads[found[-1][0]].source if found else 0
-        width = widest + longest
-        if found and (len(found[-1]) + 1) * width <= budget and (room is None or width <= room):
-            found[-1].append(position)
-        else:
-            found.append([position])
-    return found
-
-
 @dataclass(frozen=True)
 class PackedBatch:
     """Texts that are written in one go.
 
     Attributes:
-        places: Positions in the loads, in the order in which they are begun.
-        rows: How many are written at the same time.
+        positions: Positions of the texts, in the order in which they are begun.
+        rows: Number of texts written at the same time.
     """
 
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     rows: int
 
-    def pieces(self, times: int) -> Iterator[PackedBatch]:
-        """Cut a stream where each row has had about so many texts."""
+    def split(self, times: int) -> Iterator[PackedBatch]:
+        """Split a stream so that each row of a piece has about so many texts."""
         size = self.rows * times
-        for begin in range(0, len(self.places), size):
-            places = self.places[begin : begin + size]
-            yield PackedBatch(places, min(self.rows, len(places)))
+        for begin in range(0, len(self.positions), size):
+            positions = self.positions[begin : begin + size]
+            yield PackedBatch(positions, min(self.rows, len(positions)))
 
 
-def streams(loads: Sequence[TextSize], budget: int = BUDGET) -> list[PackedBatch]:
-    """Put loads together that are written in rows which are filled again, the longest first.
+def pack_batches(sizes: Sequence[TextSize], budget: int = BUDGET, room: int | None = None) -> list[list[int]]:
+    """Pack texts into batches, the longest first: a batch that does not fit into memory fails at once.
 
     Args:
-        loads: In any order.
-        budget: The most tokens that are in memory at the same time; a load that is larger alone has a row of its own.
+        sizes: Sizes of the texts, in any order.
+        budget: The most tokens of a batch, padding included; a larger text has a batch of its own.
+        room: The most tokens of the longest source and the longest output of a batch together, for a model that has
+            them in one row; None for no limit.
+
+    Returns:
+        Positions in ``sizes``, each in one batch.
+    """
+    return [batch for group in _similar(sizes, BATCH_RANGE) for batch in _pack(group, sizes, budget, room)]
+
+
+def pack_streams(sizes: Sequence[TextSize], budget: int = BUDGET) -> list[PackedBatch]:
+    """Pack texts into streams, whose rows are filled again, the longest first.
+
+    Args:
+        sizes: Sizes of the texts, in any order.
+        budget: The most tokens in memory at the same time; a larger text has a row of its own.
 
     Returns:
         Streams of one unit and landing; each position is in one.
     """
-    found = []
-    for group in _alike(loads, SPAN):
-        width = max(loads[place].source for place in group) + loads[group[0]].output
-        found.append(PackedBatch(tuple(group), max(1, min(budget // width, ROWS, len(group)))))
-    return found
+    streams = []
+    for group in _similar(sizes, STREAM_RANGE):
+        width = max(sizes[position].source for position in group) + sizes[group[0]].output
+        streams.append(PackedBatch(tuple(group), max(1, min(budget // width, ROWS, len(group)))))
+    return streams
 
 
 def memory_budget(device: torch.device, token_bytes: int) -> int:
-    """Return the tokens that may be in memory at the same time: on a GPU a share of what is free, else ``BUDGET``.
-
-    Args:
-        device: Where the model is.
-        token_bytes: What the keys and values of one token take.
-    """
+    """Return the most tokens in memory at the same time: on a GPU a share of the free memory, else ``BUDGET``."""
     if device.type != "cuda":
         return BUDGET
     free, _ = torch.cuda.mem_get_info(device)
     return max(BUDGET, int(SHARE * free) // token_bytes)
+
+
+def _similar(sizes: Sequence[TextSize], times: float) -> list[list[int]]:
+    """Group texts of one unit and landing, the first of a group at most so many times as long as the last."""
+
+    def key(position: int) -> tuple[object, ...]:
+        size = sizes[position]
+        return size.unit, size.landing, -size.output, -size.source, position
+
+    groups: list[list[int]] = []
+    for position in sorted(range(len(sizes)), key=key):
+        size, first = sizes[position], sizes[groups[-1][0]] if groups else None
+        if first and (first.unit, first.landing) == (size.unit, size.landing) and first.output <= times * size.output:
+            groups[-1].append(position)
+        else:
+            groups.append([position])
+    return groups
+
+
+def _pack(group: list[int], sizes: Sequence[TextSize], budget: int, room: int | None) -> list[list[int]]:
+    """Pack a group into batches, the longest sources first."""
+    packed: list[list[int]] = []
+    longest = max(sizes[position].output for position in group)
+    for position in sorted(group, key=lambda position: (-sizes[position].source, position)):
+        width = longest + (sizes[packed[-1][0]].source if packed else 0)
+        if packed and (len(packed[-1]) + 1) * width <= budget and (room is None or width <= room):
+            packed[-1].append(position)
+        else:
+            packed.append([position])
+    return packed

@@ -1,50 +1,58 @@
-"""What comes of a request: a text and how it ended."""
+"""Results of requests: a text and how it ended, and the pieces of a stream."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
-from impatience.control.report import Landed
+from impatience.control.report import LengthReport
 from impatience.lengths import Unit
 
 
-@dataclass(frozen=True)
-class Result:
+@dataclass(frozen=True, kw_only=True)
+class Result(LengthReport):
     """A text and how it ended.
 
+    A strategy of an evaluation may report ``landed="forced"`` too where it cut the text or chose among several, and
+    ``eos_probability`` None where it does not know it. A ``Writer`` always gives a number.
+
     Attributes:
-        text: What was written.
-        length: How long it is, in the unit asked for.
-        target: How long it was asked to be.
-        unit: What is counted.
-        landed: "natural", "forced" or "missed"; see ``LengthReport``.
-        eos_probability: What the model itself gave EOS where the text stops; 0 if it did not end.
-        id: That of the ask.
-        parts: In how many parts the source was read; more than 1 if it was longer than the model reads at once.
-        note: What was done with such a source, in words, and what to know of how the text was counted.
-        drawn: Whether its ending was drawn, since that of the first text did not land well; see ``decoding.retries``.
-        taken_back: How many characters at the end of the streamed pieces are not in the text: the landing left them
-            out, or a later token changed how they are written.
-        ids: The tokens of the text as the model wrote them, without EOS.
+        text: The text as a reader gets it.
+        ids: Ids of the text without EOS. The last one may reach over the end of a text that was cut inside a token; a
+            text that was rewritten has the ids that its tokenizer gives it.
+        id: Id of the request.
+        ended: Whether the text comes to an end, by EOS or because a strategy stopped at a sentence end; False if a
+            limit cut it.
+        tokens_spent: Tokens that were generated for it, with EOS, all beams, and texts that were thrown away.
+        parts: Number of parts that the source was read in; more than 1 if it is longer than the model reads at once.
+        note: Remarks on how such a source was read, and on how the text was counted.
+        drawn: Whether the ending was drawn because the first text did not land well; see ``decoding.retries``.
+        taken_back: Number of characters at the end of the streamed pieces that are not in the text: the landing
+            removed them, or a later token changed how they are written.
+        eos_curve: The model's own EOS probability after 0, 1, 2, … of the ids, as far as it is known; a ``Writer``
+            leaves it out.
     """
 
     text: str
-    length: int
-    target: int
-    unit: Unit
-    landed: Landed
-    eos_probability: float
+    ids: tuple[int, ...] = field(default=(), repr=False)
     id: str = ""
+    ended: bool = True
+    tokens_spent: int = 0
     parts: int = 1
     note: str = ""
     drawn: bool = False
     taken_back: int = 0
-    ids: tuple[int, ...] = field(default=(), repr=False)
+    eos_curve: tuple[float, ...] = field(default=(), repr=False)
 
     @property
     def tokens(self) -> int:
-        """How many tokens the text has, whatever the unit."""
+        """The number of tokens of the text, in any unit."""
         return len(self.ids)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields that the command line and batch files show."""
+        shown = ("text", "length", "target", "unit", "landed", "eos_probability", "parts", "note", "drawn")
+        return {name: getattr(self, name) for name in shown}
 
 
 @dataclass(frozen=True)
@@ -52,11 +60,11 @@ class Piece:
     """A piece of a text that is being written.
 
     Attributes:
-        text: What is new since the piece before.
-        progress: How long the text is so far, in the unit asked for.
-        target: How long it is to be.
-        unit: What is counted.
-        stage: What is being done while nothing is shown: the parts of a long source are read, or other endings tried.
+        text: New text since the last piece.
+        progress: Length of the text so far, in the unit of the target.
+        target: Length of the whole text.
+        unit: Unit of both.
+        stage: Description of the work while no text is shown: parts of a long source are read, or endings are drawn.
     """
 
     text: str
@@ -69,32 +77,3 @@ class Piece:
     def ratio(self) -> float:
         """The share of the text that is written, at most 1."""
         return min(1.0, self.progress / self.target)
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A written text.
-
-    Attributes:
-        ids: What was written, without the EOS and what follows it. The last may reach over the end of a text that was
-            cut inside a token; a text that was rewritten has the ids that its tokenizer gives it.
-        text: The same, as a reader gets it.
-        length: In the unit asked for.
-        ended: Whether it comes to an end, by EOS or because a strategy stopped at the end of a sentence; False if a
-            limit cut it where it happened to be.
-        landed: "natural": on target, and the model chose to end there; "forced": on target because the strategy cut
-            or changed the text, or drew several; "missed": anything else. On target is where the strategy aims: at
-            the target, or not over it.
-        eos_probability: What the model itself gave EOS where the text stops; None if that is not known.
-        tokens_spent: Tokens that were generated to get it, EOS and thrown away ones included; each beam counts.
-        eos_curve: What the model itself gave EOS after 0, 1, 2, … of the ids, as far as it is known.
-    """
-
-    ids: tuple[int, ...]
-    text: str
-    length: int
-    ended: bool
-    landed: Landed
-    eos_probability: float | None
-    tokens_spent: int
-    eos_curve: tuple[float, ...] = field(default=(), repr=False)

@@ -1,168 +1,155 @@
-"""Several endings of one text, and the best of them kept.
+"""Retries: draw other endings for a text that did not land well, and keep the best.
 
-A model that is told where its text must end may plan its last sentence badly and go on to its end, some words late.
-Such a text is taken back to shortly before its target, and from there endings are drawn, by a model that is told the
-target all the time. None of them is forced. What is drawn is the same every time (``control.sampling``), and which
-ending is kept depends on nothing but the texts.
+A steered model may plan its last sentence badly and finish it some words late. Such a text is cut back to shortly
+before its target, and endings are drawn from there under the same signal. No ending is forced. The draws are the same
+every time (``control.sampling``), and the choice depends on the texts alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
 
-from impatience.data import FRESH, Begun
+from impatience.data import Request
+from impatience.decoding.results import Result
 from impatience.errors import OptionError, SourceError
-from impatience.lengths import Landing, Unit, ends_sentence
+from impatience.lengths import Landing, ends_sentence
 from impatience.vocabulary import Vocabulary
 
 TRIES = 9
-"""How many texts are written for one where somebody waits for it: of eight endings one nearly always lands."""
+"""Default number of texts for a request that a person waits for: of eight endings one nearly always lands."""
 MOST_TRIES = 16
-"""The most texts that are written for one."""
+"""The most texts that are written for a request."""
 BACK = 24
-"""How many tokens before the target, by and large, endings begin; but half of a short text stays."""
-
-
-class Text(Protocol):
-    """What is known of a text that was written without force."""
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """What the model wrote, without EOS."""
-
-    @property
-    def text(self) -> str:
-        """As a reader gets it."""
-
-    @property
-    def length(self) -> int:
-        """In the unit asked for."""
-
-    @property
-    def eos_probability(self) -> float | None:
-        """What the model itself gave the end where the text stops; nothing if it did not end."""
-
-
-T = TypeVar("T", bound=Text)
-
-
-class Try(NamedTuple):
-    """A text that is to be written: for which goal, who decides where it ends, and what is there of it."""
-
-    place: int
-    landing: Landing
-    begun: Begun = FRESH
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What is wished for, and how many texts may be written to get it.
-
-    Attributes:
-        target: How long the text must be.
-        unit: What is counted.
-        landing: What is asked of its end; with ``at_most`` it may be shorter.
-        sentence: Whether its last sentence must be whole: a title's need not.
-        tries: How many texts are written at most.
-    """
-
-    target: int
-    unit: Unit
-    landing: Landing
-    sentence: bool
-    tries: int
-
-    def endings(self, first: Text, vocabulary: Vocabulary) -> list[Begun]:
-        """Return the beginnings that a text is given other endings from.
-
-        Some tokens are always written anew, so that there is room for them where a text filled the model.
-
-        Args:
-            first: That text.
-            vocabulary: Counts.
-        """
-        back = max(1, min(round(BACK / self.unit.tokens), self.target // 2))
-        most = min(self.target, first.length) - back
-        begun = vocabulary.beginning(first.ids[: -BACK // 2], max(0, most), self.unit)
-        return [Begun(begun, draw) for draw in range(1, self.tries)]
-
-    def finished(self, text: Text) -> bool:
-        """Tell whether the model ended a text itself, and the last sentence with it if it has to be one."""
-        return bool(text.eos_probability) and (not self.sentence or ends_sentence(text.text))
-
-    def met(self, text: Text) -> bool:
-        """Tell whether a text that was written without force leaves nothing to wish for."""
-        return self._on_target(text) and self.finished(text)
-
-    def landed(self, text: Text) -> Literal["natural", "missed"]:
-        """Say of a text that was written without force how it landed."""
-        return "natural" if self._on_target(text) and text.eos_probability else "missed"
-
-    def best(self, texts: Iterable[T]) -> T | None:
-        """Return the text that is kept; of equals the first.
-
-        Args:
-            texts: In the order they were tried. With ``natural`` a finished one is taken before any other, then the
-                nearest. The other landings take only what leaves nothing to wish for, ``at_most`` the longest of that.
-
-        Returns:
-            One of them, or None if none will do and the text must be forced.
-        """
-        fit = [text for text in texts if self.landing is Landing.NATURAL or self.met(text)]
-        return min(fit, key=lambda text: (not self.finished(text), abs(text.length - self.target)), default=None)
-
-    def _on_target(self, text: Text) -> bool:
-        return text.length <= self.target if self.landing is Landing.AT_MOST else text.length == self.target
+"""Tokens before the target, about, where endings begin; at least half of a short text stays."""
 
 
 def check_tries(tries: int) -> None:
-    """Refuse a number of texts that are not written for one.
+    """Check the number of texts that may be written for a request.
 
     Raises:
-        OptionError: If it is no whole number from 1 to ``MOST_TRIES``.
+        OptionError: If it is not a whole number from 1 to ``MOST_TRIES``.
     """
     if isinstance(tries, bool) or not isinstance(tries, int) or not 1 <= tries <= MOST_TRIES:
         raise OptionError(f"tries={tries!r}: give a whole number from 1 to {MOST_TRIES}.")
 
 
-def tried(
-    goals: Sequence[Goal],
+def ending_requests(request: Request, first: Result, tries: int, vocabulary: Vocabulary) -> list[Request]:
+    """Return requests for other endings of the first text, so many that there are ``tries`` texts in all.
+
+    The last tokens of the text are never part of the prefix, so there is room for an ending where the text filled the
+    model.
+    """
+    back = max(1, min(round(BACK / request.unit.tokens), request.target // 2))
+    most = min(request.target, first.length) - back
+    prefix = vocabulary.beginning(first.ids[: -BACK // 2], max(0, most), request.unit)
+    return [replace(request, landing=Landing.NATURAL, prefix=prefix, draw=draw) for draw in range(1, tries)]
+
+
+def is_finished(request: Request, result: Result) -> bool:
+    """Check whether the model ended a text itself, and its last sentence too; a title needs no whole sentence."""
+    return bool(result.eos_probability) and (request.task == "title" or ends_sentence(result.text))
+
+
+def is_met(request: Request, result: Result) -> bool:
+    """Check whether a text that was written with the natural landing is on target and finished."""
+    return _on_target(request, result) and is_finished(request, result)
+
+
+def natural_landing(request: Request, result: Result) -> Literal["natural", "missed"]:
+    """Return how a text that was written with the natural landing landed, by the landing of its request."""
+    return "natural" if _on_target(request, result) and result.eos_probability else "missed"
+
+
+def best_result(request: Request, results: Iterable[Result]) -> Result | None:
+    """Return the text to keep, the first of equals.
+
+    With the natural landing a finished text comes before any other, then the nearest one. The other landings accept
+    only texts that meet the request, ``at_most`` the longest of these, and return None if the text must be forced.
+
+    Args:
+        request: The original request.
+        results: Texts that were written with the natural landing, in the order of their draws.
+    """
+    good = [result for result in results if request.landing is Landing.NATURAL or is_met(request, result)]
+    return min(
+        good, key=lambda result: (not is_finished(request, result), abs(result.length - request.target)), default=None
+    )
+
+
+def write_with_retries(
+    requests: Sequence[Request],
+    tries: Sequence[int],
+    write: Callable[[Sequence[Request]], Iterable[Mapping[int, Result | SourceError]]],
     vocabulary: Vocabulary,
-    write: Callable[[Sequence[Try]], Iterable[tuple[Try, T | SourceError]]],
-) -> Iterator[tuple[int, T | SourceError]]:
+    task: str | None = None,
+) -> Iterator[tuple[int, Result | SourceError]]:
     """Write texts, then other endings for those that did not land well, and keep the best.
 
     Args:
-        goals: What is wished for.
-        vocabulary: Counts.
-        write: Writes texts, in any order. It is called at most three times, never with none, and with mixed landings
-            only if the goals have several.
+        requests: What to write.
+        tries: For each request, the most texts to write. With 1 the text is written once, with its own landing; a
+            request with a prefix or a draw needs 1.
+        write: Writes requests, and yields results by their position in any order. It is called at most three times,
+            never with no requests, and with several landings only if the requests have several.
+        vocabulary: Counts prefixes.
+        task: Task of requests that name none.
 
     Yields:
-        The text for each goal, by its position, as soon as it is known. Where one try is all there is, or no text will
-        do, it is written as the landing says.
+        The result of each request by its position, as soon as it is known; its ``tokens_spent`` counts all texts that
+        were written for it. Where no text is good enough, the text is forced by the landing of its request.
     """
-    texts: dict[int, dict[Begun, T]] = {}
-    as_ever = {place for place, goal in enumerate(goals) if goal.tries == 1}
-    first = [Try(place, Landing.NATURAL) for place in range(len(goals)) if place not in as_ever]
-    for one, text in write(first) if first else ():
-        if isinstance(text, SourceError) or goals[one.place].met(text):
-            yield one.place, text
+    judged = [replace(request, task=request.task or task) for request in requests]
+    spent = [0] * len(requests)
+
+    def write_attempts(attempts: Sequence[tuple[int, Request]]) -> Iterator[tuple[int, int, Result | SourceError]]:
+        """Write attempts, and yield the position and draw of each with its result."""
+        written = write([attempt for _, attempt in attempts]) if attempts else ()
+        for number, result in ((number, result) for results in written for number, result in results.items()):
+            position, attempt = attempts[number]
+            if isinstance(result, Result):
+                spent[position] += result.tokens_spent
+                result = replace(result, tokens_spent=spent[position])
+                if attempt.landing is Landing.NATURAL:
+                    landed = natural_landing(judged[position], result)
+                    result = replace(result, landed=landed, drawn=attempt.draw != requests[position].draw)
+            yield position, attempt.draw, result
+
+    texts: dict[int, dict[int, Result]] = {}  # by position and draw
+    as_asked = [position for position, most in enumerate(tries) if most == 1]
+    first = [(n, replace(request, landing=Landing.NATURAL)) for n, request in enumerate(requests) if tries[n] > 1]
+    for position, draw, result in write_attempts(first):
+        if isinstance(result, SourceError) or is_met(judged[position], result):
+            yield position, result
         else:
-            texts[one.place] = {FRESH: text}
-    endings = {place: goals[place].endings(own[FRESH], vocabulary) for place, own in texts.items()}
-    again = [Try(place, Landing.NATURAL, begun) for place, some in endings.items() for begun in some]
-    for one, text in write(again) if again else ():
-        if not isinstance(text, SourceError):
-            texts[one.place][one.begun] = text
-    for place, own in texts.items():
-        kept = goals[place].best(own[begun] for begun in (FRESH, *endings[place]) if begun in own)
-        if kept is None:
-            as_ever.add(place)
+            texts[position] = {draw: result}
+    endings = [
+        (position, attempt)
+        for position, written in texts.items()
+        for attempt in ending_requests(requests[position], written[0], tries[position], vocabulary)
+    ]
+    for position, draw, result in write_attempts(endings):
+        if not isinstance(result, SourceError):
+            texts[position][draw] = result
+    for position, written in texts.items():
+        best = best_result(judged[position], [written[draw] for draw in sorted(written)])
+        if best is None:
+            as_asked.append(position)
         else:
-            yield place, kept
-    last = [Try(place, goals[place].landing) for place in sorted(as_ever)]
-    for one, text in write(last) if last else ():
-        yield one.place, text
+            yield position, replace(best, tokens_spent=spent[position])
+    for position, _, result in write_attempts([(position, requests[position]) for position in sorted(as_asked)]):
+        yield position, result
+
+
+def describe_retry(request: Request, first: Result, attempts: Sequence[Request]) -> str:
+    """Describe the attempts that ``write_with_retries`` passes on where the first text did not land well."""
+    if attempts[0].landing is not Landing.NATURAL:
+        return f"none ended there by itself; holding one to {request.target} {request.unit}"
+    unfinished = "" if is_finished(request, first) else ", not finished"
+    endings = "another ending" if len(attempts) == 1 else f"{len(attempts)} other endings"
+    return f"{first.length} of {request.target} {request.unit}{unfinished}; trying {endings}"
+
+
+def _on_target(request: Request, result: Result) -> bool:
+    return result.length <= request.target if request.landing is Landing.AT_MOST else result.length == request.target

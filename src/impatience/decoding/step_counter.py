@@ -1,12 +1,12 @@
-"""Progress counted one step at a time: what ``Vocabulary.progress`` counts over all ids, from a few numbers a row.
+"""Progress counted one step at a time: the same as ``Vocabulary.progress`` over all ids, from three numbers a row.
 
-A step that is recorded once and replayed cannot look at a text that grows. So each row keeps what the count depends
-on, and every id that is written moves it on:
+A step that is recorded once and replayed cannot look at a text that grows. So each row keeps the numbers that the count
+depends on, and every written id updates them:
 
     tokens       tokens
-    words        words, and whether the text stops inside one
-    characters   characters, where the first and the last are that are not white space
-    sentences    ends, whether the last id looks like one, and whether it was counted
+    words        words, whether the text stops inside one
+    characters   characters, positions of the first and the last that are not white space
+    sentences    ends, whether the last id looks like one, whether it was counted
 
 Shape letters: B rows.
 """
@@ -22,17 +22,17 @@ from impatience.lengths import Unit
 from impatience.vocabulary import Vocabulary
 
 WIDTH = 3
-"""Numbers that a row keeps, whatever is counted."""
+"""The number of numbers of a row, in any unit."""
 _NEVER = 2**40
 
 
 class StepCounter:
-    """Counts what rows hold in one unit.
+    """Counts rows in one unit.
 
     Args:
-        vocabulary: Tells what each id adds.
-        unit: What to count.
-        device: Where the rows are.
+        vocabulary: Knows how much each id adds.
+        unit: Unit to count in.
+        device: Device of the rows.
     """
 
     def __init__(self, vocabulary: Vocabulary, unit: Unit, device: torch.device) -> None:
@@ -41,26 +41,26 @@ class StepCounter:
             self.table = vocabulary.tables(device)
 
     @property
-    def fresh(self) -> tuple[int, ...]:
-        """What a row keeps before anything is written."""
+    def initial(self) -> tuple[int, ...]:
+        """The numbers of a row without any text."""
         return (0, _NEVER, 0) if self.unit is Unit.CHARACTERS else (0,) * WIDTH
 
     def after(self, ids: Sequence[int]) -> tuple[int, ...]:
-        """What a row keeps once ids are written."""
-        kept = torch.tensor([self.fresh], device=self.special.device)
+        """Return the numbers of a row after ids are written."""
+        numbers = torch.tensor([self.initial], device=self.special.device)
         for i in ids:
-            kept = self.advance(kept, torch.tensor([i], device=kept.device))
-        return tuple(kept[0].tolist())
+            numbers = self.advance(numbers, torch.tensor([i], device=numbers.device))
+        return tuple(numbers[0].tolist())
 
-    def progress(self, kept: Tensor) -> Tensor:
-        """Return the (B,) float32 progress of rows that keep (B, 3) numbers."""
+    def progress(self, numbers: Tensor) -> Tensor:
+        """Return the (B,) float32 progress of rows with (B, 3) numbers."""
         if self.unit is Unit.CHARACTERS:
-            return torch.where(kept[:, 1] < _NEVER, kept[:, 2] - kept[:, 1], 0).float()
-        return kept[:, 0].float()
+            return torch.where(numbers[:, 1] < _NEVER, numbers[:, 2] - numbers[:, 1], 0).float()
+        return numbers[:, 0].float()
 
-    def advance(self, kept: Tensor, ids: Tensor) -> Tensor:
-        """Return what rows keep once (B,) ids are written too."""
-        count, second, third = kept.unbind(1)
+    def advance(self, numbers: Tensor, ids: Tensor) -> Tensor:
+        """Return the (B, 3) numbers of rows after (B,) more ids are written."""
+        count, second, third = numbers.unbind(1)
         if self.unit is Unit.TOKENS:
             return torch.stack([count + (~self.special[ids]).long(), second, third], 1)
         table = self.table

@@ -1,4 +1,4 @@
-"""Where texts are written, one file each; the file name is the engine's name."""
+"""Engines that run work here or on other machines, one file each; the file name is the engine's name."""
 
 from impatience.engines.base import ENGINES, Engine, Task, choose, in_order
 

@@ -1,7 +1,7 @@
-"""What an engine is: something that does many pieces of work, here or on other machines, and gives back what is done.
+"""The base of engines: an engine runs a task on many pieces of work, here or on other machines.
 
-An engine knows nothing of texts or models, and writes no file: whoever calls it takes what comes back and keeps it. So
-the rule that every row is written once stands in one place, whatever the engine.
+An engine knows nothing about texts or models, and writes no file: its caller saves the results. So the rule that every
+row is written once is in one place, for all engines.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Task(Generic[W, R]):
-    """How a piece of work is done. What comes of it depends on the piece alone.
+    """A function to run on pieces of work. A result depends on its piece alone.
 
     Attributes:
-        here: Does one piece, in this process.
-        there: Makes what does one piece, in a process where nothing is loaded; None if the job cannot leave this one.
-            It is sent there, so it is a function of a module, or a ``partial`` of one.
+        run_here: Runs one piece in this process.
+        load_there: Loads in another process whatever is needed, and returns a function that runs one piece; None if the
+            task cannot leave this process. It is sent there, so it is a function of a module, or a ``partial`` of one.
     """
 
-    here: Callable[[W], R]
-    there: Callable[[], Callable[[W], R]] | None
+    run_here: Callable[[W], R]
+    load_there: Callable[[], Callable[[W], R]] | None
 
 
 @dataclass(frozen=True)
 class Engine(ABC):
-    """One engine; a subclass's fields are its options."""
+    """One engine; the fields of a subclass are its options."""
 
     summary: ClassVar[str]
 
     @abstractmethod
-    def run(self, job: Task[W, R], work: Iterable[W]) -> Iterator[tuple[int, R]]:
-        """Do all the work.
+    def run(self, task: Task[W, R], work: Iterable[W]) -> Iterator[tuple[int, R]]:
+        """Run a task on all pieces of work.
 
         Yields:
-            The number of a piece, from 0, and what came of it: each piece once, in the order in which they are done.
+            The number of a piece, from 0, and its result: each piece once, in the order in which they are done.
         """
 
 
 def in_order(done: Iterable[tuple[int, R]]) -> Iterator[R]:
-    """Put what comes from an engine into the order of the work."""
+    """Put the results of an engine into the order of the work."""
     early: dict[int, R] = {}
-    due = 0
+    next_number = 0
     for number, result in done:
         early[number] = result
-        while due in early:
-            yield early.pop(due)
-            due += 1
+        while next_number in early:
+            yield early.pop(next_number)
+            next_number += 1
 
 
 def choose(name: str, workers: int | None = None) -> Engine:
-    """Build an engine from what the command line was given."""
+    """Build an engine from the options of the command line."""
     return build(ENGINES[name], {} if workers is None else {"workers": workers}, f"--engine {name}")
 
 

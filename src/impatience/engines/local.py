@@ -1,4 +1,4 @@
-"""This process, one piece after the other: the next is not begun before what came of the last was taken."""
+"""This process, one piece after the other: the next one starts when the last result was taken."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Local(Engine):
 
     summary: ClassVar[str] = "this process"
 
-    def run(self, job: Task[W, R], work: Iterable[W]) -> Iterator[tuple[int, R]]:
-        """Do one piece after the other."""
-        return enumerate(map(job.here, work))
+    def run(self, task: Task[W, R], work: Iterable[W]) -> Iterator[tuple[int, R]]:
+        """Run the task on one piece after the other."""
+        return enumerate(map(task.run_here, work))
 
 
 ENGINE = Local

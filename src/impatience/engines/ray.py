@@ -1,9 +1,9 @@
-"""A Ray cluster: actors of Ray Data on its nodes, each with a model of its own.
+"""A Ray cluster: actors of Ray Data on its nodes, each with its own model.
 
-The cluster is the one that RAY_ADDRESS names ("auto" for the one this machine is part of); without it, one is started
-on this machine for as long as the work takes, and listens on loopback alone. A piece of work is a block of a Ray Data
-set, and an actor has one at a time: the pieces are large, and nobody waits behind a long one. An actor that dies is
-started again and its piece is done again; what had come back stays as it is.
+RAY_ADDRESS names the cluster ("auto" for the one this machine is part of); without it, one is started on this machine
+for as long as the work takes, and listens on loopback alone. A piece of work is a block of a Ray data set, and an actor
+has one at a time: the pieces are large, and none waits behind a long one. An actor that dies is started again and its
+piece is run again; earlier results stay.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from impatience.errors import ImpatienceError, OptionError, RunError
 from impatience.registry import require
 
 ROUND = 4096
-"""Pieces that are handed to the cluster at a time; for each round the actors load their models anew."""
+"""Pieces that are sent to the cluster at a time; in each round the actors load their models again."""
 
-# Ray reads these when it is imported. It sends statistics to its makers unless it is told not to, and has a remark on
-# every actor that can be started again.
+# Ray reads these when it is imported. By default it sends usage statistics, and logs every actor that can be restarted.
 _SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
-# This is how Ray is kept from listening to the whole network, where anyone could run anything; on Linux as well.
+# Keeps Ray from listening to the whole network, where anyone could run anything; on Linux as well.
 _LOOPBACK = ("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 
@@ -40,115 +39,118 @@ class Ray(Engine):
     workers: int | None = option(None, "how many; one for each GPU by default, or for each node where there is none")
 
     def __post_init__(self) -> None:
-        """Check what can be checked without a cluster."""
+        """Check the options that need no cluster."""
         require("ray", "The engine ray", "'ray[data]'")
         if self.workers is not None and self.workers < 1:
             raise OptionError(f"workers={self.workers}: give at least 1.")
 
-    def run(self, job: Task[W, R], work: Iterable[W]) -> Iterator[tuple[int, R]]:
-        """Do the pieces on the nodes of the cluster.
+    def run(self, task: Task[W, R], work: Iterable[W]) -> Iterator[tuple[int, R]]:
+        """Run the task on the nodes of the cluster.
 
         Raises:
-            OptionError: If the job cannot leave this process, or the cluster has no room for so many workers.
-            RunError: If the cluster cannot be reached, or does not give back what it was given.
+            OptionError: If the task cannot leave this process, or the cluster has no room for so many workers.
+            RunError: If the cluster cannot be reached, or loses results.
         """
-        if job.there is None:
+        if task.load_there is None:
             raise OptionError(
                 "A model in memory cannot be sent to other processes: name a folder or a hub name, which they can load."
             )
-        pieces = (_Parcel(number, piece) for number, piece in enumerate(work))
-        if not (sent := list(islice(pieces, ROUND))):
+        pieces = (Numbered(number, piece) for number, piece in enumerate(work))
+        if not (batch := list(islice(pieces, ROUND))):
             return
         with cluster() as nodes:
-            workers, share = shares(nodes, self.workers)
-            while sent:
-                for parcel in once(_sent(job.there, sent, workers, share), [parcel.number for parcel in sent]):
-                    if isinstance(parcel.content, ImpatienceError):
-                        raise parcel.content
-                    yield parcel.number, parcel.content
-                sent = list(islice(pieces, ROUND))
+            workers, resources = worker_resources(nodes, self.workers)
+            while batch:
+                results = run_on_actors(task.load_there, batch, workers, resources)
+                for result in each_once(results, [piece.number for piece in batch]):
+                    if isinstance(result.content, ImpatienceError):
+                        raise result.content
+                    yield result.number, result.content
+                batch = list(islice(pieces, ROUND))
 
 
 @dataclass(frozen=True)
-class _Parcel:
-    """What travels: the number of a piece, and the piece or what came of it."""
+class Numbered:
+    """A numbered piece of work on its way to an actor, or its result on the way back."""
 
     number: int
     content: Any
 
 
-class _Worker:
-    """What an actor holds. It loads at its first piece, where it can say what went wrong."""
+class Actor:
+    """The callable of a Ray actor. It loads at its first piece, so that an error in loading is a result too."""
 
-    def __init__(self, there: Callable[[], Callable[[Any], Any]]) -> None:
-        self.there = there
-        self.do: Callable[[Any], Any] | None = None
+    def __init__(self, load: Callable[[], Callable[[Any], Any]]) -> None:
+        self.load = load
+        self.run: Callable[[Any], Any] | None = None
 
     def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        parcel = row["item"]
+        """Run one piece, and return its result or error."""
+        piece = row["item"]
         try:
-            self.do = self.do or self.there()
-            return {"item": _Parcel(parcel.number, self.do(parcel.content))}
+            self.run = self.run or self.load()
+            return {"item": Numbered(piece.number, self.run(piece.content))}
         except ImpatienceError as error:
-            return {"item": _Parcel(parcel.number, error)}
+            return {"item": Numbered(piece.number, error)}
 
 
-def shares(nodes: Sequence[Mapping[str, float]], workers: int | None) -> tuple[int, dict[str, float]]:
-    """Say how many workers there are, and what each takes of a node: a GPU or, where there is none, its cores.
+def worker_resources(nodes: Sequence[Mapping[str, float]], workers: int | None) -> tuple[int, dict[str, float]]:
+    """Return the number of workers, and the resources of each: a GPU or, where there is none, cores.
 
     Args:
-        nodes: What each node has, as Ray calls it.
-        workers: How many are wanted; None is one for each GPU, or for each node with cores.
+        nodes: Resources of each node, by Ray's names.
+        workers: Number of workers; None for one for each GPU, or for each node with cores.
 
     Raises:
         OptionError: If there is no room for so many.
     """
     kind = "GPU" if any(node.get("GPU", 0) >= 1 for node in nodes) else "CPU"
-    have = [int(node.get(kind, 0)) for node in nodes]
-    wanted = workers or (sum(have) if kind == "GPU" else sum(count > 0 for count in have))
-    if not 1 <= wanted <= sum(have):
+    counts = [int(node.get(kind, 0)) for node in nodes]
+    wanted = workers or (sum(counts) if kind == "GPU" else sum(count > 0 for count in counts))
+    if not 1 <= wanted <= sum(counts):
         raise OptionError(
-            f"workers={wanted}: the cluster has {sum(have)} {kind}s in all. Give at most one worker each."
+            f"workers={wanted}: the cluster has {sum(counts)} {kind}s in all. Give at most one worker each."
         )
     if kind == "GPU":
         return wanted, {"num_gpus": 1}
-    # No worker spans two nodes, so the sum over all cores says too much.
-    return wanted, {"num_cpus": max(n for n in range(1, max(have) + 1) if sum(count // n for count in have) >= wanted)}
+    # No worker spans two nodes, so cores are divided node by node.
+    cores = [n for n in range(1, max(counts) + 1) if sum(count // n for count in counts) >= wanted]
+    return wanted, {"num_cpus": max(cores)}
 
 
-def once(parcels: Iterable[_Parcel], numbers: Iterable[int]) -> Iterator[_Parcel]:
-    """Pass on what came of each number once.
+def each_once(results: Iterable[Numbered], numbers: Iterable[int]) -> Iterator[Numbered]:
+    """Yield the result of each number once.
 
     Raises:
-        RunError: If nothing came of some.
+        RunError: If a number has no result.
     """
     missing = set(numbers)
-    for parcel in parcels:
-        if parcel.number in missing:
-            missing.remove(parcel.number)
-            yield parcel
+    for result in results:
+        if result.number in missing:
+            missing.remove(result.number)
+            yield result
     if missing:
-        raise RunError(f"The Ray cluster lost {len(missing)} pieces of work. Run the same command again: it goes on.")
+        raise RunError(f"The Ray cluster lost {len(missing)} pieces of work. Run the same command again to continue.")
 
 
-def _sent(
-    there: Callable[[], Callable[[Any], Any]], parcels: list[_Parcel], workers: int, share: Mapping[str, float]
-) -> Iterator[_Parcel]:
-    """Do pieces, a block each, and yield what comes of them as it comes."""
+def run_on_actors(
+    load: Callable[[], Callable[[Any], Any]], pieces: list[Numbered], workers: int, resources: Mapping[str, float]
+) -> Iterator[Numbered]:
+    """Run pieces on actors, a block each, and yield their results as they come."""
     from ray.data import ActorPoolStrategy, DataContext, from_items
 
     context = DataContext.get_current().copy()
     context.enable_progress_bars = context.print_on_execution_start = False
     with DataContext.current(context), _quiet():
-        pool = ActorPoolStrategy(size=min(workers, len(parcels)), max_tasks_in_flight_per_actor=1)
-        data = from_items(parcels, override_num_blocks=len(parcels))
-        for row in data.map(_Worker, fn_constructor_args=(there,), compute=pool, **share).iter_rows():
+        pool = ActorPoolStrategy(size=min(workers, len(pieces)), max_tasks_in_flight_per_actor=1)
+        data = from_items(pieces, override_num_blocks=len(pieces))
+        for row in data.map(Actor, fn_constructor_args=(load,), compute=pool, **resources).iter_rows():
             yield row["item"]
 
 
 @contextmanager
 def cluster() -> Iterator[list[dict[str, float]]]:
-    """Be part of a cluster, and say what its nodes have."""
+    """Join or start a cluster, and yield the resources of its nodes."""
     address = os.environ.get("RAY_ADDRESS", "local")
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
@@ -158,9 +160,9 @@ def cluster() -> Iterator[list[dict[str, float]]]:
 
     joined = not ray.is_initialized()
     if joined:
-        own = {"include_dashboard": False} if address == "local" else {}
+        options = {"include_dashboard": False} if address == "local" else {}
         try:
-            ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **own)
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise RunError(
                 f"There is no Ray cluster at {address!r} ({error}). Set RAY_ADDRESS to that of a cluster, or unset it."
@@ -174,7 +176,7 @@ def cluster() -> Iterator[list[dict[str, float]]]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Ray Data's own remarks off the terminal."""
+    """Keep the log of Ray Data off the terminal."""
     log = logging.getLogger("ray.data")
     before = log.level
     log.setLevel(logging.ERROR)

@@ -22,9 +22,9 @@ from transformers import GenerationConfig
 from impatience.config import build
 from impatience.control.loading import generation_settings, name_from_anywhere, open_model
 from impatience.control.model import LengthControlled
-from impatience.data import Encoder, EvalRequest, Spec, checksum, load
+from impatience.data import Encoder, Request, Spec, checksum, load
 from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Draft
+from impatience.decoding.results import Result
 from impatience.engines import Engine, Task, in_order
 from impatience.engines import choose as choose_engine
 from impatience.errors import DataError, ModelFilesError, OptionError, ReportError
@@ -44,7 +44,7 @@ _RESERVED = {"num_return_sequences", "return_dict_in_generate", "transformers_ve
 _IN_MEMORY = "in memory"
 _DEFAULT_PROMPT: dict[str, Any] = {"template": "summarize", "prefix": "", "max_source_tokens": 1024}
 
-_Numbered = tuple[int, tuple[EvalRequest, ...]]
+_Numbered = tuple[int, tuple[Request, ...]]
 """A batch and its number."""
 
 
@@ -229,9 +229,9 @@ def seeded(strategy: str, seed: int, options: Mapping[str, Any] | None = None) -
     return build(kind, {**default, **(options or {})}, strategy)
 
 
-def batches(requests: Sequence[EvalRequest], size: int) -> list[tuple[EvalRequest, ...]]:
+def batches(requests: Sequence[Request], size: int) -> list[tuple[Request, ...]]:
     """Group requests of similar length into batches, the longest first: what does not fit into memory fails at once."""
-    order = sorted(requests, key=lambda request: (-request.target, -len(request.example.source), request.key))
+    order = sorted(requests, key=lambda request: (-request.target, -len(request.text), request.id))
     return [tuple(order[start : start + size]) for start in range(0, len(order), size)]
 
 
@@ -263,8 +263,8 @@ def _parse_unit(name: str) -> Unit:
         raise OptionError(f"unit={name!r}: give one of {', '.join(known)}.{nearest(name, known)}") from None
 
 
-def _check_requests(requests: list[EvalRequest], protocol: str, examples: Sequence[Any]) -> None:
-    """Check that a protocol has made requests with unique keys and targets of at least 1."""
+def _check_requests(requests: list[Request], protocol: str, examples: Sequence[Any]) -> None:
+    """Check that a protocol has made requests with unique ids."""
     if not requests:
         raise DataError(
             f"The protocol {protocol!r} makes no request for these {len(examples)} examples: none fits its options. "
@@ -272,22 +272,20 @@ def _check_requests(requests: list[EvalRequest], protocol: str, examples: Sequen
         )
     seen = set()
     for request in requests:
-        if request.target < 1:
-            raise DataError(f"{request.key}: the tokenizer finds no token in the reference, so its length is 0.")
-        if request.key in seen:
-            raise DataError(f"Two requests have the key {request.key!r}. Give the examples different ids.")
-        seen.add(request.key)
+        if request.id in seen:
+            raise DataError(f"Two requests have the id {request.id!r}. Give the examples different ids.")
+        seen.add(request.id)
 
 
 def _write_missing(
     engine: Engine,
     task: Task[_Numbered, list[Prediction]],
-    plan: list[tuple[EvalRequest, ...]],
+    plan: list[tuple[Request, ...]],
     predictions: Predictions,
     on_progress: Callable[[int, int, str], None],
 ) -> None:
     """Write the missing batches and store them in order."""
-    done = predictions.recover([[request.key for request in batch] for batch in plan])
+    done = predictions.recover([[request.id for request in batch] for batch in plan])
     missing = range(done, len(plan))
     texts, total = sum(map(len, plan[:done])), sum(map(len, plan))
     on_progress(texts, total, "")
@@ -304,8 +302,8 @@ def _write_batch(generator: TextGenerator, strategy: Strategy, seed: int, batch:
     number, requests = batch
     # Each batch has its own seed, so the result does not depend on the worker or on the order.
     torch.manual_seed(int.from_bytes(hashlib.sha256(f"{seed}:{number}".encode()).digest()[:4], "big"))
-    drafts = strategy.write(generator, requests)
-    return [_prediction(generator, request, draft) for request, draft in zip(requests, drafts, strict=True)]
+    results = strategy.write(generator, requests)
+    return [_prediction(generator, request, result) for request, result in zip(requests, results, strict=True)]
 
 
 def load_batch_writer(
@@ -324,20 +322,20 @@ def load_batch_writer(
     return partial(_write_batch, generator, strategy, seed)
 
 
-def _prediction(generator: TextGenerator, request: EvalRequest, draft: Draft) -> Prediction:
+def _prediction(generator: TextGenerator, request: Request, result: Result) -> Prediction:
     return Prediction(
-        request.key,
-        request.example.id,
+        request.id,
+        request.example,
         request.group,
-        request.example.source,
+        request.text,
         request.references,
         request.unit,
         request.target,
-        draft.text,
-        draft.length,
-        generator.vocabulary.count(draft.ids, Unit.TOKENS),
-        draft.ended,
-        draft.landed,
-        draft.eos_probability,
-        draft.tokens_spent,
+        result.text,
+        result.length,
+        generator.vocabulary.count(result.ids, Unit.TOKENS),
+        result.ended,
+        result.landed,
+        result.eos_probability,
+        result.tokens_spent,
     )

@@ -1,7 +1,7 @@
-"""The same article at several lengths, each as long as what a person wrote at that length, and compared with it.
+"""The same article at several lengths, each the length of a reference that the text is compared with.
 
 An example belongs to a ladder if ``meta["rung"]`` names its rung and its id is ``<article>-<rung>``, as in
-``elife:all``. Only articles that have every rung are asked for, so that the rungs differ in length, not in articles.
+``elife:all``. Only articles that have every rung are used, so the rungs differ in length, not in articles.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from impatience.config import option
-from impatience.data import EvalRequest, Example
+from impatience.data import Example, Request
 from impatience.errors import DataError, OptionError
 from impatience.lengths import Unit
-from impatience.protocols.base import Count, Protocol
+from impatience.protocols.base import Count, Protocol, request_for
 
 RUNG = "rung"
 
@@ -28,12 +28,12 @@ class Ladder(Protocol):
     rungs: tuple[str, ...] = option(("title", "impact", "abstract", "digest"), "the lengths an article must have")
 
     def __post_init__(self) -> None:
-        """Refuse an empty ladder."""
+        """Check that there are rungs, each once."""
         if not self.rungs or len(set(self.rungs)) < len(self.rungs):
             raise OptionError(f"ladder: rungs={list(self.rungs)}: give at least one, each once.")
 
-    def requests(self, examples: Sequence[Example], unit: Unit, count: Count) -> Iterator[EvalRequest]:
-        """Ask for every rung of each whole ladder.
+    def requests(self, examples: Sequence[Example], unit: Unit, count: Count) -> Iterator[Request]:
+        """Request every rung of each article that has all rungs.
 
         Raises:
             DataError: If no article has every rung.
@@ -45,16 +45,16 @@ class Ladder(Protocol):
                 articles.setdefault(example.id.removesuffix(f"-{rung}"), {})[rung] = example
         whole = [ladder for ladder in articles.values() if len(ladder) == len(self.rungs)]
         if not whole:
-            found = sorted({str(example.meta[RUNG]) for example in examples if RUNG in example.meta})
+            present = sorted({str(example.meta[RUNG]) for example in examples if RUNG in example.meta})
             raise DataError(
-                f"Of {len(examples)} examples none belongs to an article with every rung of {', '.join(self.rungs)}; "
-                f"rungs there are: {', '.join(found) or 'none'}. Name other rungs, read more examples, or read data "
-                f"that has them, e.g. elife:all."
+                f"None of {len(examples)} examples belongs to an article with every rung of {', '.join(self.rungs)}; "
+                f"rungs in the data: {', '.join(present) or 'none'}. Name other rungs, read more examples, or read "
+                f"data that has them, e.g. elife:all."
             )
         for ladder in whole:
             for rung in self.rungs:
                 example = ladder[rung]
-                yield EvalRequest(example.id, example, count(example.target), unit, (example.target,), rung)
+                yield request_for(example, count(example.target), unit, (example.target,), rung)
 
 
 PROTOCOL = Ladder

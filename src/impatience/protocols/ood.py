@@ -1,13 +1,13 @@
-"""Lengths outside what a model was trained on: far longer than the references, but shorter than the source.
+"""Lengths outside the training data: far longer than the references, but shorter than the source.
 
-Every example is given one target, from its id alone, so that all models are asked for the same:
+Every example has one target, which depends on its id, so all models get the same requests:
 
-    rule "seeded"     low + h mod (high' - low + 1), where h is the number that the first eight bytes of
-                      SHA-256("<seed>:<id>") make, most significant first, and high' = min(high, source length - 1).
+    rule "seeded"     low + h mod (high' - low + 1), where h is the first eight bytes of SHA-256("<seed>:<id>")
+                      as a number, most significant first, and high' = min(high, source length - 1).
                       An example whose source is too short for any such length is left out.
-    rule "authors"    what the code of the paper's authors does: the first two digits of the id as a percentage,
-                      held to 20-95, of the source length, rounded down, held to ``low``-``high``. A short source is
-                      asked for ``low`` all the same, even where that is more than it has.
+    rule "authors"    as in the code of the paper's authors: the first two digits of the id as a percentage, held to
+                      20-95, of the source length, rounded down, held to ``low``-``high``. The target of a short source
+                      is ``low`` too, even where that is more than it has.
 
 Ids of CNN/DailyMail are hexadecimal, so "the first two digits" are read as the first two characters from 0 to 9,
 wherever in the id they stand: "f0a7c" gives 07, held to 20 %. An id with one digit gives that digit, one with none 0.
@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from impatience.config import option
-from impatience.data import EvalRequest, Example
+from impatience.data import Example, Request
 from impatience.errors import OptionError
 from impatience.lengths import Unit
-from impatience.protocols.base import Count, Protocol
+from impatience.protocols.base import Count, Protocol, request_for
 
 Rule = Literal["seeded", "authors"]
 _RULES = get_args(Rule)
@@ -34,7 +34,7 @@ _DIGITS = "0123456789"
 
 @dataclass(frozen=True)
 class Ood(Protocol):
-    """One long text for each example; nothing of that length exists, so there is no reference."""
+    """One long text for each example, without a reference."""
 
     summary: ClassVar[str] = "a seeded length for each id, below the source's; no reference"
 
@@ -44,22 +44,22 @@ class Ood(Protocol):
     rule: Rule = option("seeded", "'authors': the paper's own code, by the digits of the id")
 
     def __post_init__(self) -> None:
-        """Refuse an empty band and an unknown rule."""
+        """Check the range and the rule."""
         if not 1 <= self.low <= self.high:
             raise OptionError(f"ood: low={self.low}, high={self.high}: give 1 ≤ low ≤ high.")
         if self.rule not in _RULES:
             raise OptionError(f"ood: rule={self.rule!r}: give one of {', '.join(_RULES)}.")
 
-    def requests(self, examples: Sequence[Example], unit: Unit, count: Count) -> Iterator[EvalRequest]:
-        """Ask for one length below that of each source."""
+    def requests(self, examples: Sequence[Example], unit: Unit, count: Count) -> Iterator[Request]:
+        """Request one length for each example."""
         for example in examples:
             length = count(example.source)
             if self.rule == "authors":
                 share = min(95, max(20, _first_two_digits(example.id)))
-                yield EvalRequest(example.id, example, min(self.high, max(self.low, length * share // 100)), unit)
+                yield request_for(example, min(self.high, max(self.low, length * share // 100)), unit)
             elif self.low < length:
                 span = min(self.high, length - 1) - self.low + 1
-                yield EvalRequest(example.id, example, self.low + _number(self.seed, example.id) % span, unit)
+                yield request_for(example, self.low + _number(self.seed, example.id) % span, unit)
 
 
 def _first_two_digits(name: str) -> int:

@@ -19,8 +19,6 @@ from impatience.server.errors import ApiError
 from impatience.server.metrics import ServerMetrics
 from impatience.server.settings import Limits
 from impatience.server.worker import ModelWorker
-from impatience.writing.long_texts import fits
-from impatience.writing.retrying import goal_of
 from impatience.writing.streaming import Cancelled, Item, ResultStream
 from impatience.writing.writer import Writer
 
@@ -109,7 +107,7 @@ class Service:
         return job
 
     def _check_size(self, ask: Request) -> None:
-        size, most = len(ask.text) + sum(len(text) for _, text in ask.before), self.limits.source_characters
+        size, most = len(ask.text) + sum(len(text) for _, text in ask.history), self.limits.source_characters
         if size > most:
             raise ApiError(400, f"The text has {size:,} characters; this server takes {most:,}.", "source_too_long")
 
@@ -120,9 +118,9 @@ class Service:
             ApiError: If the target is over the limit.
             ImpatienceError: If the model cannot write what is asked for.
         """
-        ask = feed.ask
+        ask = feed.request
         ids = self.writer.check(ask)
-        if (tokens := self.writer.prompts.output(ask, len(ids))) > self.limits.target_tokens + 1:
+        if (tokens := self.writer.prompts.estimate_output(ask, len(ids))) > self.limits.target_tokens + 1:
             raise ApiError(
                 400,
                 f"{ask.target:,} {ask.unit} are about {tokens - 1:,} tokens; this server writes "
@@ -130,8 +128,8 @@ class Service:
                 "target_too_long",
                 "target",
             )
-        tries = goal_of(ask, tries, self.writer.prompts).tries
-        if tries == 1 and fits(ask, self.writer.prompts, len(ids)):
+        tries = self.writer.prompts.tries(ask, tries)
+        if tries == 1 and self.writer.prompts.fits(ask, len(ids)):
             self.desk.hand_in(feed, ids)
         else:
             self._condensers.submit(self.desk.hand_in_long, feed, tries)
@@ -219,7 +217,7 @@ class OpenRequest:
 
     def close(self) -> None:
         """Free the place; the model ends the row at its next step, if it is still being written."""
-        self._feed.gone.set()
+        self._feed.cancelled.set()
         self.service.jobs.discard(self)
 
     def give_up(self) -> None:

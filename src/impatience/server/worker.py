@@ -10,10 +10,9 @@ from queue import SimpleQueue
 from threading import Condition, Thread
 
 from impatience.data import Request
-from impatience.decoding.packing import BUDGET, TextSize, batches
+from impatience.decoding.packing import BUDGET, TextSize, pack_batches
 from impatience.decoding.results import Result
-from impatience.writing.long_texts import condense
-from impatience.writing.retrying import tried
+from impatience.writing.long_texts import shorten_source
 from impatience.writing.streaming import Cancelled, Item, ResultStream
 from impatience.writing.writer import Writer
 
@@ -63,7 +62,7 @@ class ModelWorker:
             feed: Where the text goes.
             ids: What the model reads, short enough to be read at once.
         """
-        job = _QueuedText(feed, ids, self.writer.load(feed.ask, len(ids)))
+        job = _QueuedText(feed, ids, self.writer.text_size(feed.request, len(ids)))
         with self._changed:
             if self._closed:
                 feed.deliver(Cancelled())
@@ -81,12 +80,13 @@ class ModelWorker:
             tries: How many texts are written at most; if there may be several, this waits for them too.
         """
         try:
-            condensed = condense(feed.ask, self.writer.prompts, lambda parts: self._parts(feed, parts), feed.tell)
-            feed.parts, feed.note = condensed.parts, condensed.note
+            parts = partial(self._parts, feed)
+            source = shorten_source(feed.request, self.writer.prompts, parts, feed.report_stage)
+            feed.parts, feed.note = source.parts, source.note
             if tries == 1:
-                self.hand_in(feed, self.writer.prompts.reads(condensed.ask))
+                self.hand_in(feed, self.writer.prompts.encode(source.request))
                 return
-            for _, result in tried([condensed.ask], tries, partial(self._tried, feed), self.writer.prompts):
+            for _, result in self.writer.retry([source.request], tries, partial(self._tried, feed)):
                 feed.finish(_result(result))
         except BaseException as error:
             feed.deliver(error)
@@ -96,7 +96,7 @@ class ModelWorker:
         with self._changed:
             self._closed = True
             for job in (*self._jobs, *self._running):
-                job.feed.gone.set()
+                job.feed.cancelled.set()
             self._changed.notify()
         self._thread.join()
 
@@ -104,8 +104,8 @@ class ModelWorker:
         done: list[SimpleQueue[Item]] = []
         for part in parts:
             done.append(SimpleQueue())
-            own = ResultStream(part, feed.vocabulary, done[-1].put, pieces=False, gone=feed.gone)
-            self.hand_in(own, self.writer.prompts.reads(part))
+            own = ResultStream(part, feed.vocabulary, done[-1].put, pieces=False, cancelled=feed.cancelled)
+            self.hand_in(own, self.writer.prompts.encode(part))
         return [_result(items.get()) for items in done]
 
     def _tried(self, feed: ResultStream, asks: Sequence[Request]) -> Iterator[dict[int, Result]]:
@@ -122,7 +122,7 @@ class ModelWorker:
             while True:
                 self._drop_gone()
                 if self._jobs:
-                    found = batches([job.load for job in self._jobs], self.budget, self.writer.room)
+                    found = pack_batches([job.load for job in self._jobs], self.budget, self.writer.room)
                     batch = next(places for places in found if 0 in places)
                     taken = [self._jobs[place] for place in sorted(batch)]
                     self._jobs = [job for place, job in enumerate(self._jobs) if place not in batch]
@@ -134,7 +134,7 @@ class ModelWorker:
                 self._changed.wait_for(lambda: self._closed, GATHER)
 
     def _drop_gone(self) -> None:
-        gone = [job for job in self._jobs if job.feed.gone.is_set()]
+        gone = [job for job in self._jobs if job.feed.cancelled.is_set()]
         self._jobs = [job for job in self._jobs if job not in gone]
         for job in gone:
             job.feed.deliver(Cancelled())
@@ -142,7 +142,7 @@ class ModelWorker:
     def _write(self, batch: list[_QueuedText]) -> None:
         """Write a batch; where that fails, each text by itself, so that none fails for another's sake."""
         try:
-            self.writer.feed([job.feed for job in batch], [job.ids for job in batch])
+            self.writer.write_streams([job.feed for job in batch], [job.ids for job in batch])
         except Exception as error:
             if len(batch) == 1:
                 batch[0].feed.deliver(error)

@@ -1,7 +1,6 @@
-"""Ways to get a text of some length from a model, one file each; the file name is the strategy's name."""
+"""Strategies to get a text of a given length from a model, one file each; the file name is the strategy's name."""
 
 from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Draft
 from impatience.strategies.base import STRATEGIES, Strategy
 
-__all__ = ["STRATEGIES", "Draft", "Strategy", "TextGenerator"]
+__all__ = ["STRATEGIES", "Strategy", "TextGenerator"]

@@ -1,4 +1,4 @@
-"""Texts cut short, and the ids that are left of them."""
+"""Cutting: shorten a text, and find the ids that are left of it."""
 
 from __future__ import annotations
 
@@ -7,64 +7,63 @@ import re
 from dataclasses import replace
 
 from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Draft
+from impatience.decoding.results import Result
 from impatience.lengths import Unit, decode, measure, split_sentences
 
 _WORD = re.compile(r"\S+")
 
 
-def cut(generator: TextGenerator, draft: Draft, unit: Unit, target: int) -> Draft:
-    """Keep the first so many tokens, words, characters or sentences of a draft that has more of them.
+def cut(generator: TextGenerator, result: Result) -> Result:
+    """Cut a text that is longer than its target at the target.
 
-    A cut through a word or a character is made where it falls. White space at the end is never part of a text, so a
-    cut after a space leaves one character less.
+    The cut may be inside a word or a character. White space at the end is never part of a text, so a cut after a space
+    leaves one character less.
     """
-    if draft.length <= target:
-        return draft
+    text, unit, target = result.text, result.unit, result.target
+    if result.length <= target:
+        return result
     if unit is Unit.TOKENS:
-        special, counts = generator.vocabulary.special_ids, 0
-        for place, i in enumerate(draft.ids):
-            counts += i not in special
-            if counts == target:
-                return _cut(generator, draft, place + 1, None, unit, target)
+        special = generator.vocabulary.special_ids
+        counted = [index for index, i in enumerate(result.ids) if i not in special]
+        return _keep_ids(generator, result, counted[target - 1] + 1)
     if unit is Unit.CHARACTERS:
-        return keep(generator, draft, draft.text[:target], unit, target)
-    ends = [word.end() for word in _WORD.finditer(draft.text)] if unit is Unit.WORDS else sentence_ends(draft.text)
-    return keep(generator, draft, draft.text[: ends[target - 1]], unit, target)
+        return keep_text(generator, result, text[:target])
+    ends = [word.end() for word in _WORD.finditer(text)] if unit is Unit.WORDS else sentence_ends(text)
+    return keep_text(generator, result, text[: ends[target - 1]])
 
 
-def keep(generator: TextGenerator, draft: Draft, text: str, unit: Unit, target: int) -> Draft:
-    """Keep of a draft a text that it begins with, and the ids that hold it."""
+def keep_text(generator: TextGenerator, result: Result, text: str) -> Result:
+    """Keep a beginning of a text, and the ids that hold it."""
     text = text.rstrip()
     size = bisect.bisect_left(
-        range(len(draft.ids)), True, key=lambda count: decode(generator.tokenizer, draft.ids[:count]).startswith(text)
+        range(len(result.ids)), True, key=lambda count: decode(generator.tokenizer, result.ids[:count]).startswith(text)
     )
-    return _cut(generator, draft, size, text, unit, target)
+    return _keep_ids(generator, result, size, text)
 
 
-def _cut(generator: TextGenerator, draft: Draft, size: int, text: str | None, unit: Unit, target: int) -> Draft:
-    """Keep so many ids of a draft, and of their text as much as is given."""
-    ids = draft.ids[:size]
+def _keep_ids(generator: TextGenerator, result: Result, size: int, text: str | None = None) -> Result:
+    """Keep the first ids of a text, and their text or a given part of it."""
+    ids, unit = result.ids[:size], result.unit
     whole = decode(generator.tokenizer, ids)
     text = whole if text is None else text
     length = generator.vocabulary.count(ids, unit) if unit is Unit.TOKENS else measure(text, unit)
-    known = text == whole and size < len(draft.eos_curve)
+    known = text == whole and size < len(result.eos_curve)
     return replace(
-        draft,
+        result,
         ids=ids,
         text=text,
         length=length,
         ended=False,
-        landed="forced" if length == target else "missed",
-        eos_probability=draft.eos_curve[size] if known else None,
-        eos_curve=draft.eos_curve[: size + 1],
+        landed="forced" if length == result.target else "missed",
+        eos_probability=result.eos_curve[size] if known else None,
+        eos_curve=result.eos_curve[: size + 1],
     )
 
 
 def sentence_ends(text: str) -> list[int]:
-    """Return where in a text its sentences end, in characters."""
-    ends, place = [], 0
+    """Return the character positions where the sentences of a text end."""
+    ends, end = [], 0
     for sentence in split_sentences(text):
-        place = text.index(sentence, place) + len(sentence)
-        ends.append(place)
+        end = text.index(sentence, end) + len(sentence)
+        ends.append(end)
     return ends

@@ -1,9 +1,9 @@
 """The model's own signal, never over the target.
 
-The model is told the target at every step. It may end earlier, but a text that would go over goes back to its last
-sentence end, or to its last whole word (``landing="at_most"``). Every text that is not over is on target.
+The signal steers the model at every step. The text may end earlier, but a text that would go over is cut back to its
+last sentence end, or to its last whole word (``landing="at_most"``). Every text that is not over is on target.
 
-Spends one token for each that is written, those that are taken back included, and one for EOS.
+Spends one token for each that is written, those that are cut off included, and one for EOS.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from impatience.data import EvalRequest
-from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Draft
-from impatience.strategies.base import Strategy
+from impatience.lengths import Landing
+from impatience.strategies.base import Request, Result, Strategy, TextGenerator, with_landing
 
 
 @dataclass(frozen=True)
@@ -24,9 +22,9 @@ class AtMost(Strategy):
 
     summary: ClassVar[str] = "the model's own signal; the target is a limit"
 
-    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
         """Write with the signal, and never go over."""
-        return generator.steered(requests, "at_most")
+        return generator.generate_with_signal(with_landing(requests, Landing.AT_MOST))
 
 
 STRATEGY = AtMost

@@ -1,8 +1,8 @@
-"""Several texts are drawn, and the one nearest to the target is kept.
+"""Samples several texts, and keeps the one nearest to the target.
 
-``do_sample``, ``num_return_sequences``, ``temperature`` and ``top_p`` of the base model. Of texts that are equally
-near the first is kept, so the choice looks at nothing but length. A draft says "natural" if the first text drawn was
-on target, "forced" if it took the choice to get there.
+Uses ``do_sample``, ``num_return_sequences``, ``temperature`` and ``top_p`` with the base model. Of texts that are
+equally near the first is kept, so the choice depends on length alone. ``landed`` is "natural" if the first text was on
+target, "forced" if another one was chosen.
 
 Spends the tokens of all n texts.
 """
@@ -14,15 +14,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from impatience.config import option
-from impatience.data import EvalRequest
-from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Draft
-from impatience.strategies.base import Sampled, seeded, within
+from impatience.strategies.base import Request, Result, Sampled, TextGenerator, check_range, seeded
 
 
 @dataclass(frozen=True)
 class BestOfN(Sampled):
-    """Drawn n times, chosen by length."""
+    """Sampled n times, chosen by length."""
 
     summary: ClassVar[str] = "n texts are drawn, the nearest in length is kept"
 
@@ -30,26 +27,26 @@ class BestOfN(Sampled):
     temperature: float = option(1.0, "of the draws: below 1 keeps to what is likely")
 
     def __post_init__(self) -> None:
-        """Check the values once, here."""
+        """Check the options."""
         super().__post_init__()
-        within("n", self.n, 1)
-        within("temperature", self.temperature, 0.01)
+        check_range("n", self.n, 1)
+        check_range("temperature", self.temperature, 0.01)
 
-    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
-        """Draw without the signal, and choose."""
+    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+        """Sample without the signal, and choose."""
         with seeded(self.seed, requests, generator):
-            drafts = generator.unsteered(
+            results = generator.generate_without_signal(
                 requests, limit=self.limit, num_return_sequences=self.n, **self.sampling(self.temperature)
             )
         return [
-            _choose(drafts[row * self.n : (row + 1) * self.n], request.target) for row, request in enumerate(requests)
+            _choose(results[row * self.n : (row + 1) * self.n], request.target) for row, request in enumerate(requests)
         ]
 
 
-def _choose(drafts: list[Draft], target: int) -> Draft:
-    best = min(drafts, key=lambda draft: (abs(draft.length - target), not draft.ended))
-    chosen = best.landed == "natural" and best is not drafts[0]
-    spent = sum(draft.tokens_spent for draft in drafts)
+def _choose(results: list[Result], target: int) -> Result:
+    best = min(results, key=lambda result: (abs(result.length - target), not result.ended))
+    chosen = best.landed == "natural" and best is not results[0]
+    spent = sum(result.tokens_spent for result in results)
     return replace(best, tokens_spent=spent, landed="forced" if chosen else best.landed)
 
 

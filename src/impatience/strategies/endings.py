@@ -1,11 +1,10 @@
-"""The model's own signal; where a text did not land well, its ending is drawn anew, several times.
+"""The model's own signal; where a text did not land well, its ending is drawn again, several times.
 
-A text is written as ``natural`` writes it. If it is off its target or stops inside a sentence, it is taken back to
-shortly before the target, and endings are drawn from there; of all these a finished one is kept that is nearest to the
-target, see ``decoding.retries``. Nothing of this is forced, so a draft says "natural" if the text that was kept is on
-target. With ``landing="exact"`` or ``"at_most"`` only what landed so is kept, and a text is forced where nothing did.
-This is what ``impatience write`` does. What is drawn depends on the requests alone. A model without a signal writes
-one text.
+A text is written as ``natural`` writes it. If it is off its target or stops inside a sentence, it is cut back to
+shortly before the target, and endings are drawn from there; a finished text nearest to the target is kept, see
+``decoding.retries``. No ending is forced, so ``landed`` is "natural" if the text is on target. With ``landing="exact"``
+or ``"at_most"`` only texts that landed so are kept, and a text is forced where none did. ``impatience write`` does the
+same. Draws depend on the requests alone. A model without a signal writes one text.
 
 Spends the tokens of the text and of all endings.
 """
@@ -13,21 +12,19 @@ Spends the tokens of the text and of all endings.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from impatience.config import option
-from impatience.data import TEMPLATES, EvalRequest
-from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Draft
-from impatience.decoding.retries import TRIES, Goal, Try, check_tries, tried
+from impatience.data import TEMPLATES
+from impatience.decoding.retries import TRIES, check_tries, write_with_retries
 from impatience.lengths import Landing
-from impatience.strategies.base import Strategy
+from impatience.strategies.base import Request, Result, Strategy, TextGenerator, with_landing
 
 
 @dataclass(frozen=True)
 class Endings(Strategy):
-    """Steered, the last words drawn again where they did not land."""
+    """Steered, with other endings where the first did not land."""
 
     summary: ClassVar[str] = "the model's own signal; where that did not land, endings are drawn and the best is kept"
 
@@ -37,26 +34,22 @@ class Endings(Strategy):
     )
 
     def __post_init__(self) -> None:
-        """Check the values once, here."""
+        """Check the options."""
         check_tries(self.tries)
         Landing.parse(self.landing)
 
-    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
-        """Write with the signal, draw endings where that did not land well, and choose."""
-        sentence, landing = generator.encoder.template is not TEMPLATES["title"], Landing(self.landing)
+    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+        """Write with the signal, draw endings where a text did not land well, and keep the best."""
+        task = "title" if generator.encoder.template is TEMPLATES["title"] else None
         tries = self.tries if generator.model.steers else 1
-        goals = [Goal(request.target, request.unit, landing, sentence, tries) for request in requests]
-        spent = [0] * len(requests)
 
-        def write(some: Sequence[Try]) -> Iterator[tuple[Try, Draft]]:
-            asked, begun = [requests[one.place] for one in some], [one.begun for one in some]
-            for one, draft in zip(some, generator.steered(asked, some[0].landing, begun=begun), strict=True):
-                spent[one.place] += draft.tokens_spent
-                held = one.landing is not Landing.NATURAL
-                yield one, draft if held else replace(draft, landed=goals[one.place].landed(draft))
+        def write(attempts: Sequence[Request]) -> Iterator[dict[int, Result]]:
+            yield dict(enumerate(generator.generate_with_signal(attempts)))
 
-        drafts = {row: draft for row, draft in tried(goals, generator.vocabulary, write) if isinstance(draft, Draft)}
-        return [replace(drafts[row], tokens_spent=tokens) for row, tokens in enumerate(spent)]
+        with_own_landing = with_landing(requests, Landing(self.landing))
+        written = write_with_retries(with_own_landing, [tries] * len(requests), write, generator.vocabulary, task)
+        results = {row: result for row, result in written if isinstance(result, Result)}
+        return [results[row] for row in range(len(requests))]
 
 
 STRATEGY = Endings

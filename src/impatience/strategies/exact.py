@@ -1,7 +1,7 @@
 """The model's own signal, held to the target.
 
-The model is told the target at every step. EOS is barred before the target and due at it (``landing="exact"``), so a
-draft says "natural" only where the model would have ended there by itself.
+The signal steers the model at every step. EOS is barred before the target and forced at it (``landing="exact"``), so
+``landed`` is "natural" only where the model would have ended there by itself.
 
 Spends one token for each that is written, and one for EOS.
 """
@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from impatience.data import EvalRequest
-from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Draft
-from impatience.strategies.base import Strategy
+from impatience.lengths import Landing
+from impatience.strategies.base import Request, Result, Strategy, TextGenerator, with_landing
 
 
 @dataclass(frozen=True)
@@ -24,9 +22,9 @@ class Exact(Strategy):
 
     summary: ClassVar[str] = "the model's own signal, and EOS exactly at the target"
 
-    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
         """Write with the signal, and land exactly."""
-        return generator.steered(requests, "exact")
+        return generator.generate_with_signal(with_landing(requests, Landing.EXACT))
 
 
 STRATEGY = Exact

@@ -1,9 +1,9 @@
-"""EOS is made likelier and likelier near the target: ``exponential_decay_length_penalty``.
+"""Makes EOS likelier with every step near the target: ``exponential_decay_length_penalty``.
 
-A knob that ``generate`` has: from ``start`` · target tokens on, step k adds |s| · (``factor`` ** k - 1) to the score s
-of EOS, until it wins. Nothing bars an earlier end, and ``max_new_tokens`` (``limit``) bounds the rest. Each row has a
-start of its own. A target in words, characters or sentences is converted to tokens at the rate of the source: as many
-as a piece of the source of that length has.
+An option of ``generate``: from ``start`` · target tokens on, step k adds |s| · (``factor`` ** k - 1) to the score s of
+EOS, until it wins. Nothing bars an earlier end, and ``max_new_tokens`` (``limit``) bounds the rest. Each row has its
+own start. A target in words, characters or sentences is converted to tokens at the rate of the source: as many as a
+piece of the source of that length has.
 
 Spends one token for each that is written, and one for EOS.
 """
@@ -19,11 +19,8 @@ from torch import Tensor
 from transformers import ExponentialDecayLengthPenalty, LogitsProcessor
 
 from impatience.config import option
-from impatience.data import EvalRequest
-from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Draft
 from impatience.lengths import Unit
-from impatience.strategies.base import Limited, within
+from impatience.strategies.base import Limited, Request, Result, TextGenerator, check_range
 
 
 @dataclass(frozen=True)
@@ -36,34 +33,32 @@ class ExponentialDecay(Limited):
     factor: float = option(1.1, "how much it grows by with each token")
 
     def __post_init__(self) -> None:
-        """Check the values once, here."""
+        """Check the options."""
         super().__post_init__()
-        within("start", self.start, 0)
-        within("factor", self.factor, 1)
+        check_range("start", self.start, 0)
+        check_range("factor", self.factor, 1)
 
-    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
-        """Write without the signal, with a growing chance to end."""
+    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+        """Write without the signal, with a growing probability of EOS."""
         inputs = generator.inputs(requests)
         starts = [int(self.start * generator.convert(request, Unit.TOKENS)) for request in requests]
-        first = generator.first(inputs) + generator.extra
-        pushes = [ExponentialDecayLengthPenalty((start, self.factor), generator.eos, first) for start in starts]
-        return generator.unsteered(requests, inputs=inputs, limit=self.limit, logits_processor=[_RowByRow(pushes)])
+        first = generator.first_column(inputs) + generator.language_tokens
+        penalties = [ExponentialDecayLengthPenalty((start, self.factor), generator.eos, first) for start in starts]
+        return generator.generate_without_signal(
+            requests, inputs=inputs, limit=self.limit, logits_processor=[_RowByRow(penalties)]
+        )
 
 
 class _RowByRow(LogitsProcessor):  # type: ignore[misc]
-    """One processor for each row, and for the beams of it."""
+    """Applies one processor to each row and its beams."""
 
     def __init__(self, processors: list[LogitsProcessor]) -> None:
         self.processors = processors
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        parts = zip(
-            self.processors,
-            input_ids.chunk(len(self.processors)),
-            scores.chunk(len(self.processors)),
-            strict=True,
-        )
-        return torch.cat([processor(ids, own) for processor, ids, own in parts])
+        rows = len(self.processors)
+        parts = zip(self.processors, input_ids.chunk(rows), scores.chunk(rows), strict=True)
+        return torch.cat([processor(ids, row_scores) for processor, ids, row_scores in parts])
 
 
 STRATEGY = ExponentialDecay

@@ -1,8 +1,8 @@
 """The base model, with EOS barred before the target and forced at it.
 
-In tokens this is what ``min_new_tokens`` and ``forced_eos_token_id`` do for one target, here for a target in each row.
-In words, characters and sentences it is the landing "exact" without the signal. The length is right and the ending
-is not the model's: nobody told it that the end was near.
+In tokens this is ``min_new_tokens`` and ``forced_eos_token_id`` of ``generate``, with a target for each row. In words,
+characters and sentences it is the landing "exact" without the signal. The length is right, but the model does not know
+that the end is near.
 
 Spends one token for each that is written, and one for EOS.
 """
@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from impatience.data import EvalRequest
-from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Draft
-from impatience.strategies.base import Strategy
+from impatience.lengths import Landing
+from impatience.strategies.base import Request, Result, Strategy, TextGenerator, with_landing
 
 
 @dataclass(frozen=True)
@@ -25,9 +23,9 @@ class ForcedEos(Strategy):
 
     summary: ClassVar[str] = "the base model; EOS is barred before the target and forced at it"
 
-    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
         """Write without the signal, and land exactly."""
-        return generator.unsteered(requests, "exact")
+        return generator.generate_without_signal(with_landing(requests, Landing.EXACT))
 
 
 STRATEGY = ForcedEos

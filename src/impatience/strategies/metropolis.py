@@ -1,27 +1,27 @@
-"""A text is rewritten again and again, and walks towards the target: Metropolis–Hastings (Gu et al.).
+"""Rewrites the end of a text again and again until it is near the target: Metropolis–Hastings (Gu et al.).
 
-The chain's states are texts x of T(x) tokens, EOS included, and L(x) in the unit asked for. It walks towards
+The states of the chain are texts x of T(x) tokens, EOS included, and length L(x) in the unit of the target. It samples
 
     π(x) ∝ p(x) · exp(-|L(x) - l| / ``temperature``)                  p: the base model, drawn from with ``top_p``
 
-A step keeps the first c tokens of x, c drawn evenly from 0 … T(x) - 1, and lets the model draw the rest: x'. With m
-the number of tokens that x and x' share at their beginning, every c up to m could have led to it:
+A step keeps the first c tokens of x, c drawn evenly from 0 … T(x) - 1, and the model draws the rest: x'. With m the
+number of tokens that x and x' share at their beginning, every c up to m could have led to it:
 
     q(x → x') = Σ_{c ≤ m} 1 / T(x)  · p(x') / p(x'_{<c})
     q(x' → x) = Σ_{c ≤ m} 1 / T(x') · p(x)  / p(x_{<c})               x_{<c} = x'_{<c} in every term
 
 Neither text begins with all of the other (each ends in EOS, or at the limit), so m < T(x) and m < T(x'): both sums
-have the same terms but for p(x') and p(x), which cancel against those in π. What is left is
+have the same terms except p(x') and p(x), which cancel against those in π. That leaves
 
     accept x' with probability  min(1, exp(-(|L(x') - l| - |L(x) - l|) / temperature) · T(x) / T(x'))
 
-The chain begins with a text that the model draws. It stops when a state is on target, else after ``steps``, and gives
-the state nearest to the target of all it was in, the first of those that are equally near: never one that is further
-off than the beginning, and not a sample of π. A draft says "natural" if the beginning was on target already.
+The chain begins with a text that the model draws. It stops when a state is on target, else after ``steps``, and
+returns the nearest of all its states, the first of equals: never one that is further off than the first text, and not a
+sample of π. ``landed`` is "natural" if the first text was on target.
 
-Uses ``do_sample`` and ``top_p``. Spends the beginning and all that was drawn afterwards, rejected or not; the tokens
-that are kept are not counted, though they are run through the model once more, so that rows cut at different places
-share a batch on every kind of model.
+Uses ``do_sample`` and ``top_p``. Spends the first text and all that was drawn afterwards, rejected or not; the tokens
+that are kept are not counted, though the model reads them again, so that rows with prefixes of different lengths share
+a batch on every kind of model.
 """
 
 from __future__ import annotations
@@ -37,15 +37,12 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 from impatience.config import option
-from impatience.data import EvalRequest
-from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Draft
-from impatience.strategies.base import Sampled, seeded, within
+from impatience.strategies.base import Request, Result, Sampled, TextGenerator, check_range, seeded
 
 
 @dataclass(frozen=True)
 class Metropolis(Sampled):
-    """Drawn, and drawn again from somewhere on, until it fits."""
+    """Sampled, and its end sampled again until the length fits."""
 
     summary: ClassVar[str] = "Metropolis–Hastings resampling of the text's end, towards the target"
 
@@ -53,81 +50,78 @@ class Metropolis(Sampled):
     temperature: float = option(1.0, "of the chain: a step this much further off is taken one time in e")
 
     def __post_init__(self) -> None:
-        """Check the values once, here."""
+        """Check the options."""
         super().__post_init__()
-        within("steps", self.steps, 1)
-        within("temperature", self.temperature, 1e-6)
+        check_range("steps", self.steps, 1)
+        check_range("temperature", self.temperature, 1e-6)
 
-    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
-        """Run a chain for each request, all side by side."""
-        with seeded(self.seed, requests, generator) as chance:
-            chains = [_Chain(draft, own) for draft, own in zip(self._draw(generator, requests), requests, strict=True)]
+    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+        """Run a chain for each request, all in one batch."""
+        with seeded(self.seed, requests, generator) as rng:
+            chains = [Chain(result) for result in self._sample(generator, requests)]
             for _ in range(self.steps):
-                moving = [chain for chain in chains if chain.best.landed == "missed"]
-                if not moving:
+                rows = [row for row, chain in enumerate(chains) if chain.best.landed == "missed"]
+                if not rows:
                     break
-                kept = [chain.state.ids[: chance.randrange(_size(chain.state))] for chain in moving]
-                drawn = self._draw(generator, [chain.request for chain in moving], kept)
-                for chain, draft, prefix in zip(moving, drawn, kept, strict=True):
-                    chain.step(draft, draft.tokens_spent - len(prefix), self.temperature, chance)
+                states = [chains[row].state for row in rows]
+                prefixes = [state.ids[: rng.randrange(_size(state))] for state in states]
+                proposals = self._sample(generator, [requests[row] for row in rows], prefixes)
+                for row, proposal, prefix in zip(rows, proposals, prefixes, strict=True):
+                    chains[row].step(proposal, proposal.tokens_spent - len(prefix), self.temperature, rng)
         return [chain.result() for chain in chains]
 
-    def _draw(
-        self, generator: TextGenerator, requests: Sequence[EvalRequest], kept: Sequence[tuple[int, ...]] = ()
-    ) -> list[Draft]:
+    def _sample(
+        self, generator: TextGenerator, requests: Sequence[Request], prefixes: Sequence[tuple[int, ...]] = ()
+    ) -> list[Result]:
         inputs = generator.inputs(requests)
-        replay = [_Replay(kept, generator.first(inputs))] if kept else []
-        return generator.unsteered(
+        replay = [_Replay(prefixes, generator.first_column(inputs))] if prefixes else []
+        return generator.generate_without_signal(
             requests, inputs=inputs, limit=self.limit, logits_processor=replay, **self.sampling()
         )
 
 
-class _Chain:
-    """The walk of one text."""
+class Chain:
+    """The Markov chain of one text, from its first state."""
 
-    def __init__(self, draft: Draft, request: EvalRequest) -> None:
-        self.request, self.spent = request, draft.tokens_spent
-        self.start = self.state = self.best = draft
+    def __init__(self, first: Result) -> None:
+        self.spent = first.tokens_spent
+        self.first = self.state = self.best = first
 
-    def step(self, proposal: Draft, spent: int, temperature: float, chance: random.Random) -> None:
+    def step(self, proposal: Result, spent: int, temperature: float, rng: random.Random) -> None:
         """Accept or reject a text."""
         self.spent += spent
-        worse = self._off(proposal) - self._off(self.state)
+        worse = _error(proposal) - _error(self.state)
         log_ratio = -worse / temperature + math.log(_size(self.state) / _size(proposal))
-        if math.log(1 - chance.random()) < log_ratio:
+        if math.log(1 - rng.random()) < log_ratio:
             self.state = proposal
-            self.best = min(self.best, proposal, key=lambda draft: (self._off(draft), not draft.ended))
+            self.best = min(self.best, proposal, key=lambda result: (_error(result), not result.ended))
 
-    def _off(self, draft: Draft) -> int:
-        return abs(draft.length - self.request.target)
-
-    def result(self) -> Draft:
+    def result(self) -> Result:
         """Return the nearest text."""
-        landed = self.best.landed if self.best is self.start or self.best.landed == "missed" else "forced"
+        landed = self.best.landed if self.best is self.first or self.best.landed == "missed" else "forced"
         return replace(self.best, tokens_spent=self.spent, landed=landed)
 
 
-def _size(draft: Draft) -> int:
-    return len(draft.ids) + draft.ended
+def _size(result: Result) -> int:
+    return len(result.ids) + result.ended
+
+
+def _error(result: Result) -> int:
+    return abs(result.length - result.target)
 
 
 class _Replay(LogitsProcessor):  # type: ignore[misc]
-    """Lets each row begin with ids that are given.
+    """Makes each row begin with a given prefix, at the column ``first``."""
 
-    Args:
-        kept: The ids, one sequence for each row.
-        first: Column of the first written id.
-    """
-
-    def __init__(self, kept: Sequence[tuple[int, ...]], first: int) -> None:
-        self.kept, self.first = kept, first
+    def __init__(self, prefixes: Sequence[tuple[int, ...]], first: int) -> None:
+        self.prefixes, self.first = prefixes, first
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         step = input_ids.shape[1] - self.first
-        rows = [row for row, ids in enumerate(self.kept) if step < len(ids)]
+        rows = [row for row, ids in enumerate(self.prefixes) if step < len(ids)]
         if not rows:
             return scores
-        given = torch.tensor([self.kept[row][step] for row in rows], device=scores.device)
+        given = torch.tensor([self.prefixes[row][step] for row in rows], device=scores.device)
         scores = scores.clone()
         scores[rows] = -torch.inf
         scores[rows, given] = 0.0

@@ -1,13 +1,11 @@
 """A window of lengths, searched with beams: ``min_new_tokens``, ``max_new_tokens`` and ``length_penalty``.
 
-The knobs that ``generate`` itself has. With a target of t tokens and a window w, EOS is barred before ⌈t - wt⌉ tokens
-and may come after ⌊t + wt⌋ at the latest: a text with another token in its place is cut after that. In between the
-search chooses, by log probability divided by (tokens ** ``length_penalty``): above 0 favours long texts, below 0 short
-ones.
+These are options of ``generate``. With a target of t tokens and a window w, EOS is barred before ⌈t - wt⌉ tokens and
+may come after ⌊t + wt⌋ at the latest: a text with another token there is cut after it. In between the search chooses,
+by log probability divided by (tokens ** ``length_penalty``): above 0 favours long texts, below 0 short ones.
 
-The knobs count tokens. A target in another unit is converted at the rate of the source: as many tokens as a piece of
-the source of that length has. They also hold for a whole call, so requests share a call only where their windows are
-equal.
+The options count tokens. A target in another unit is converted at the rate of the source: as many tokens as a piece of
+the source of that length has. They hold for a whole call, so only requests with equal windows share one.
 
 Spends ``beams`` tokens for each that is written (those of the beams that lost, once a text is found, are not counted).
 """
@@ -22,11 +20,8 @@ from transformers import MinNewTokensLengthLogitsProcessor
 
 from impatience.config import option
 from impatience.control.generation import step_budget
-from impatience.data import EvalRequest
-from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Draft
 from impatience.lengths import Landing, Target, Unit
-from impatience.strategies.base import Strategy, within
+from impatience.strategies.base import Request, Result, Strategy, TextGenerator, check_range
 
 
 @dataclass(frozen=True)
@@ -40,31 +35,31 @@ class MinMax(Strategy):
     length_penalty: float = option(1.0, "the exponent of the length that log probabilities are divided by")
 
     def __post_init__(self) -> None:
-        """Check the values once, here."""
-        within("window", self.window, 0, 1)
-        within("beams", self.beams, 1)
+        """Check the options."""
+        check_range("window", self.window, 0, 1)
+        check_range("beams", self.beams, 1)
 
-    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
-        """Write without the signal, requests with the same window together."""
+    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+        """Write without the signal, requests with the same target in tokens together."""
         sizes = [generator.convert(request, Unit.TOKENS) for request in requests]
-        drafts: dict[int, Draft] = {}
+        results: dict[int, Result] = {}
         for size in dict.fromkeys(sizes):
-            rows = [row for row, own in enumerate(sizes) if own == size]
-            drafts.update(zip(rows, self._search(generator, [requests[row] for row in rows], size), strict=True))
-        return [drafts[row] for row in range(len(requests))]
+            rows = [row for row, tokens in enumerate(sizes) if tokens == size]
+            results.update(zip(rows, self._search(generator, [requests[row] for row in rows], size), strict=True))
+        return [results[row] for row in range(len(requests))]
 
-    def _search(self, generator: TextGenerator, requests: Sequence[EvalRequest], tokens: int) -> list[Draft]:
+    def _search(self, generator: TextGenerator, requests: Sequence[Request], tokens: int) -> list[Result]:
         inputs, reach = generator.inputs(requests), int(tokens * self.window)
         room = generator.room(inputs)
         shortest = MinNewTokensLengthLogitsProcessor(
-            generator.first(inputs),
-            max(1, tokens - reach) + generator.extra,
+            generator.first_column(inputs),
+            max(1, tokens - reach) + generator.language_tokens,
             generator.eos,
             device=str(generator.model.device),
         )
-        # Refuses what the model has no room for; what it gives, EOS included, is for the target itself.
-        longest = step_budget(Target(Unit.TOKENS, (tokens,)), Landing.EXACT, room, generator.extra) + reach
-        return generator.unsteered(
+        # This raises if the model has no room for the target; its result counts EOS.
+        longest = step_budget(Target(Unit.TOKENS, (tokens,)), Landing.EXACT, room, generator.language_tokens) + reach
+        return generator.generate_without_signal(
             requests,
             inputs=inputs,
             max_new_tokens=longest if room is None else min(longest, room),

@@ -1,8 +1,8 @@
 """The model's own signal, and its own end.
 
-What a model that was trained with a length control method is for: it is told the target at every step and ends when
-it chooses to (``landing="natural"``). With the method "none" there is no signal, and this is the plain model under
-the budget of steps that every natural landing has.
+The purpose of a model that was trained with a length control method: the signal steers it at every step, and it ends
+when it chooses to (``landing="natural"``). With the method "none" there is no signal, and this is the plain model under
+the budget of steps of every natural landing.
 
 Spends one token for each that is written, and one for EOS.
 """
@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from impatience.data import EvalRequest
-from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Draft
-from impatience.strategies.base import Strategy
+from impatience.lengths import Landing
+from impatience.strategies.base import Request, Result, Strategy, TextGenerator, with_landing
 
 
 @dataclass(frozen=True)
@@ -25,9 +23,9 @@ class Natural(Strategy):
 
     summary: ClassVar[str] = "the model's own signal; it ends when it chooses to"
 
-    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
         """Write with the signal."""
-        return generator.steered(requests)
+        return generator.generate_with_signal(with_landing(requests, Landing.NATURAL))
 
 
 STRATEGY = Natural

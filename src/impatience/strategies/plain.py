@@ -1,8 +1,8 @@
-"""Nothing is said about length: the base model alone.
+"""The base model alone, without any word about length.
 
-The baseline of every comparison. The signal is off and the length settings of the model's own generation
-configuration (``min_length``, ``max_length``, a forced EOS) are left aside; ``max_new_tokens`` is ``limit`` or the
-room the model has, whichever is less, so that a text which did not end is one that would hardly have ended at all.
+The baseline of every comparison. The signal is off, and the length settings of the model's generation configuration
+(``min_length``, ``max_length``, a forced EOS) are ignored; ``max_new_tokens`` is ``limit`` or the room of the model,
+whichever is less, so a text that did not end would hardly have ended at all.
 
 Spends one token for each that is written, and one for EOS.
 """
@@ -13,21 +13,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from impatience.data import EvalRequest
-from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Draft
-from impatience.strategies.base import Limited
+from impatience.strategies.base import Limited, Request, Result, TextGenerator
 
 
 @dataclass(frozen=True)
 class Plain(Limited):
-    """The base model, told nothing."""
+    """The base model without length control."""
 
     summary: ClassVar[str] = "the base model alone; nothing is said about length"
 
-    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
         """Write without the signal."""
-        return generator.unsteered(requests, limit=self.limit)
+        return generator.generate_without_signal(requests, limit=self.limit)
 
 
 STRATEGY = Plain

@@ -1,16 +1,15 @@
-"""An instruct model is asked to count down as it writes, and the numbers are taken out of the text.
+"""Asks an instruct model to count down as it writes, and removes the numbers from the text.
 
-A model cannot see how much it has written, but it can see a number that stands in its own text (the idea of CAPEL and
-MarkerGen). It is asked to write
+A model cannot see how much it has written, but it can see a number in its own text (the idea of CAPEL and MarkerGen).
+It is asked to write
 
     <4> Snow <3> closed <2> the <1> harbour. <0>
 
-and what a reader gets is "Snow closed the harbour." Sentences are counted down in the same way; a target in tokens or
-characters is counted down in words, at the rate of the source. What stands before the first marker or after <0> is
-left out; a text without markers is taken as it is. Only decoder-only models whose tokenizer has a chat template can
-be asked.
+and a reader gets "Snow closed the harbour." Sentences are counted down in the same way; a target in tokens or
+characters is counted down in words, at the rate of the source. Text before the first marker or after <0> is dropped; a
+text without markers stays as it is. Only decoder-only models whose tokenizer has a chat template can be asked.
 
-Spends several tokens for each word: the markers are generated too. Hence its own, larger ``limit``.
+Spends several tokens for each word: the markers are generated too. Hence the larger ``limit``.
 """
 
 from __future__ import annotations
@@ -21,12 +20,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from impatience.config import option
-from impatience.data import EvalRequest
-from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Draft
 from impatience.lengths import Unit
-from impatience.strategies._instructions import amount, instructed, require_chat
-from impatience.strategies.base import Limited
+from impatience.strategies._instructions import instructed_inputs, length_in_words, require_chat
+from impatience.strategies.base import Limited, Request, Result, TextGenerator
 
 _MARKER = re.compile(r"\s*<\d+>\s*")
 _CUT_MARKER = re.compile(r"\s*<\d*$")
@@ -45,39 +41,40 @@ class PromptedCountdown(Limited):
     limit: int = option(4096, "the most tokens of a text, markers included; fewer where the model has less room")
 
     def check(self, generator: TextGenerator) -> None:
-        """Refuse a model that follows no instructions."""
+        """Check that the model follows instructions."""
         require_chat(generator)
 
-    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
-        """Ask for a countdown, and take the numbers out."""
+    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+        """Ask for a countdown, and remove the numbers."""
         self.check(generator)
-        inputs = instructed(generator, requests, [_instruction(generator, request) for request in requests])
-        drafts = generator.unsteered(requests, inputs=inputs, limit=self.limit)
-        return [_without_markers(generator, draft, request) for draft, request in zip(drafts, requests, strict=True)]
+        inputs = instructed_inputs(generator, requests, [_instruction(generator, request) for request in requests])
+        results = generator.generate_without_signal(requests, inputs=inputs, limit=self.limit)
+        return [_without_markers(generator, result) for result in results]
 
 
-def _instruction(generator: TextGenerator, request: EvalRequest) -> str:
+def _instruction(generator: TextGenerator, request: Request) -> str:
     unit = Unit.SENTENCES if request.unit is Unit.SENTENCES else Unit.WORDS
     number = generator.convert(request, unit)
+    length, one = length_in_words(number, unit), unit.removesuffix("s")
     return (
-        f"Write exactly {amount(number, unit)}, and count down as you go: in front of each {unit.removesuffix('s')} "
+        f"Write exactly {length}, and count down as you go: in front of each {one} "
         f"put how many are still to come, itself included, from <{number}> to <1>, and close with <0>. "
         f"{_EXAMPLES[unit]} Write nothing else."
     )
 
 
-def _without_markers(generator: TextGenerator, draft: Draft, request: EvalRequest) -> Draft:
-    text = readable(draft.text)
-    if text == draft.text:
-        return draft
+def _without_markers(generator: TextGenerator, result: Result) -> Result:
+    text = remove_markers(result.text)
+    if text == result.text:
+        return result
     ids = generator.encode(text)
-    length = generator.count(text, request.unit)
-    landed = draft.ended and length == request.target
-    return replace(draft, ids=ids, text=text, length=length, landed="natural" if landed else "missed", eos_curve=())
+    length = generator.count(text, result.unit)
+    landed = result.ended and length == result.target
+    return replace(result, ids=ids, text=text, length=length, landed="natural" if landed else "missed", eos_curve=())
 
 
-def readable(text: str) -> str:
-    """Take the markers of a countdown out of a text, with what stands before the first and after the last."""
+def remove_markers(text: str) -> str:
+    """Remove the markers of a countdown from a text, and the text before the first and after the last."""
     first = _MARKER.search(text)
     if first is None:
         return text

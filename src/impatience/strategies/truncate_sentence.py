@@ -1,8 +1,8 @@
 """The plain text, cut at its last sentence end that is not over the target.
 
-The usual repair of a cut text. Not being over the target is what it aims at, so a text that was cut at a sentence end
-is on target, as with ``at_most``. Where not even the first sentence fits, the text is cut at the target as
-``truncate`` does. A text that is not over its target stays as it is.
+The usual repair of a cut text. Its aim is not to be over the target, so a text that was cut at a sentence end is on
+target, as with ``at_most``. Where not even the first sentence fits, the text is cut at the target as ``truncate`` does.
+A text that is not over its target stays as it is.
 
 Spends what ``plain`` spends.
 """
@@ -13,11 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from impatience.data import EvalRequest
-from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Draft
-from impatience.strategies._cutting import cut, keep, sentence_ends
-from impatience.strategies.base import Limited
+from impatience.strategies._cutting import cut, keep_text, sentence_ends
+from impatience.strategies.base import Limited, Request, Result, TextGenerator
 
 
 @dataclass(frozen=True)
@@ -26,20 +23,20 @@ class TruncateSentence(Limited):
 
     summary: ClassVar[str] = "the plain text, cut at the last sentence end that is not over the target"
 
-    def write(self, generator: TextGenerator, requests: Sequence[EvalRequest]) -> list[Draft]:
+    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
         """Write without the signal and cut."""
-        drafts = generator.unsteered(requests, limit=self.limit)
-        return [_cut(generator, draft, request) for draft, request in zip(drafts, requests, strict=True)]
+        results = generator.generate_without_signal(requests, limit=self.limit)
+        return [_cut_at_sentence(generator, result) for result in results]
 
 
-def _cut(generator: TextGenerator, draft: Draft, request: EvalRequest) -> Draft:
-    if draft.length <= request.target:
-        return replace(draft, landed="natural" if draft.ended else "missed")
-    for end in reversed(sentence_ends(draft.text)):
-        kept = keep(generator, draft, draft.text[:end], request.unit, request.target)
-        if kept.length <= request.target:
-            return replace(kept, ended=True, landed="forced")
-    return cut(generator, draft, request.unit, request.target)
+def _cut_at_sentence(generator: TextGenerator, result: Result) -> Result:
+    if result.length <= result.target:
+        return replace(result, landed="natural" if result.ended else "missed")
+    for end in reversed(sentence_ends(result.text)):
+        shorter = keep_text(generator, result, result.text[:end])
+        if shorter.length <= result.target:
+            return replace(shorter, ended=True, landed="forced")
+    return cut(generator, result)
 
 
 STRATEGY = TruncateSentence

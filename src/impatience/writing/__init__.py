@@ -1,1 +1,1 @@
-"""Text in, text of the length asked for out."""
+"""Writes texts of a given length: the writer, prompts, long texts, streams, documents and batch jobs."""

@@ -1,9 +1,9 @@
-"""Rows in, texts out, for any number of rows: ``impatience batch``.
+"""Batch jobs: rows in, texts out, for any number of rows (``impatience batch``).
 
-Every batch of texts is on the disk as soon as it is written, and what is there is never written again. So a job that
-was killed loses what was in work, a batch for each worker at most, and the same command goes on with it. Beside
-OUT.jsonl lie OUT.rejects.jsonl, with the rows that cannot be used and why, and OUT.job.json, which says what the job
-is: another input or another length is refused, for the texts of two jobs would be mixed.
+Every batch of texts is on disk as soon as it is written, and no text is written twice. A job that was killed loses at
+most the batch that each worker was writing, and the same command continues it. Beside OUT.jsonl lie OUT.rejects.jsonl,
+with the rows that cannot be used and the reasons, and OUT.job.json, which describes the job: a command with another
+input or other options is rejected, because it would mix the texts of two jobs.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from impatience.writing.writer import Writer, load
 from impatience.writing.writing_systems import ratio_target
 
 TIMES = 4
-"""Texts that a row is given one after the other before a piece of work is done with, and on the disk."""
+"""Texts that each row of a batch writes, one after the other, before they are saved."""
 WINDOW = 512
-"""Rows that are looked at together to find those of about the same length."""
+"""Rows of the file that are packed into batches together."""
 
 
 @dataclass(frozen=True)
 class RowDefaults:
-    """What holds for rows that say nothing else.
+    """Settings of rows that name no others.
 
     Attributes:
-        unit: What their target is counted in.
-        target: How long their texts are to be; None if every row says so itself.
-        ratio: The same as a share of their source's length.
-        landing: Who decides where they end.
-        task: What is done with their sources.
-        tries: How many texts are written for a row at most; the best is kept.
+        unit: Unit of the target.
+        target: Length of the texts; None if every row has its own.
+        ratio: Length of the texts as a share of the source's length.
+        landing: Stopping mode.
+        task: Task.
+        tries: The most texts to write for a row; the best is kept.
     """
 
     unit: Unit = Unit.WORDS
@@ -57,12 +57,12 @@ class RowDefaults:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """How far a job is.
+    """The progress of a job.
 
     Attributes:
-        written: Texts that are there.
-        rejected: Rows that cannot be used.
-        found: Texts of these that were there before.
+        written: Number of texts in the output.
+        rejected: Number of rows that cannot be used.
+        found: Number of texts that were in the output before this run.
     """
 
     written: int
@@ -80,141 +80,142 @@ def write(
     restart: bool = False,
     budget: int | None = None,
     engine: Engine | None = None,
-    tell: Callable[[int], None] = lambda rows: None,  # noqa: ARG005
+    report_rows: Callable[[int], None] = lambda rows: None,  # noqa: ARG005
 ) -> JobStatus:
     """Write a text for each row of a file that has none yet.
 
     Args:
-        writer: What writes.
+        writer: The writer.
         source: JSONL, JSON, CSV or Parquet. A row has ``text``, and may have ``id``, one of ``words``, ``characters``,
             ``sentences`` and ``tokens``, ``landing`` and ``task``.
-        out: A JSONL file; it is made, or gone on with.
-        defaults: For rows that say nothing else.
-        model: What the model is called; a job goes on only with the model it was begun with, and other processes load
+        out: A JSONL file; it is created, or continued.
+        defaults: Settings of rows that name no others.
+        model: Name of the model; a job continues only with the model that it was begun with, and other processes load
             it by this name.
-        restart: Throw away what is there, and begin anew.
-        budget: The most tokens that are written at once, rows × (source + output); None is what there is room for when
-            the job begins, in each process that writes.
-        engine: What the texts are written on; this process by default.
-        tell: Is called with the number of rows that were done with.
+        restart: Delete the output of an earlier run first.
+        budget: The most tokens in memory, rows × (source + output); None for as many as each process has room for
+            when the job begins.
+        engine: Engine to write on; this process by default.
+        report_rows: Is called with the number of rows that are done.
 
     Raises:
         DataError: If the input cannot be read.
         RunError: If the output belongs to another job, is in use, or cannot be written.
-        OptionError: If the engine cannot do it.
+        OptionError: If the engine cannot run the job.
     """
     if source.resolve() == out.resolve():
         raise RunError(f"{out} is the input: name another file to write to.")
-    with _job(source, out, {"model": model, **vars(defaults)}, restart=restart) as (texts, rejects):
-        done, refused = set(map(str, texts.recover("id"))), set(rejects.recover("row"))
+    with _open_job(source, out, {"model": model, **vars(defaults)}, restart=restart) as (texts, rejects):
+        done, rejected = set(map(str, texts.recover("id"))), set(rejects.recover("row"))
         found, room = len(done), writer.budget if budget is None else budget
-        numbers: dict[str, int] = {}
+        row_numbers: dict[str, int] = {}
 
-        def reject(bad: Mapping[int, _Bad]) -> None:
-            rejects.append([{"row": number, **vars(one)} for number, one in bad.items()])
-            refused.update(bad)
-            tell(len(bad))
+        def reject(bad: Mapping[int, _BadRow]) -> None:
+            rejects.append([{"row": number, **vars(row)} for number, row in bad.items()])
+            rejected.update(bad)
+            report_rows(len(bad))
 
-        def work() -> Iterator[list[Request]]:
-            """Put rows into batches, a window at a time, and write down those that cannot be used."""
-            rows = _rows(source, defaults)
+        def batches() -> Iterator[list[Request]]:
+            """Pack rows into batches, a window at a time, and reject those that cannot be used."""
+            rows = _read_requests(source, defaults)
             for window in iter(lambda: list(islice(rows, WINDOW)), []):
-                asks: list[Request] = []
-                bad: dict[int, _Bad] = {}
+                requests: list[Request] = []
+                bad: dict[int, _BadRow] = {}
                 for number, row in window:
-                    if number in refused or (isinstance(row, Request) and row.id in done):
+                    if number in rejected or (isinstance(row, Request) and row.id in done):
                         continue
-                    if isinstance(row, Request) and not (reason := _refuses(writer, row)):
-                        asks.append(row)
-                        numbers[row.id] = number
+                    if isinstance(row, Request) and not (reason := _reason_to_reject(writer, row)):
+                        requests.append(row)
+                        row_numbers[row.id] = number
                     else:
-                        bad[number] = row if isinstance(row, _Bad) else _Bad(row.id, reason)
+                        bad[number] = row if isinstance(row, _BadRow) else _BadRow(row.id, reason)
                 reject(bad)
-                for places in writer.plan(asks, room, times=times):
-                    yield [asks[position] for position in places]
+                for positions in writer.plan(requests, room, times=times):
+                    yield [requests[position] for position in positions]
 
-        # Elsewhere there may be several to share the work, so it is cut into smaller pieces.
+        # Other engines may have several workers, so their work is cut into smaller pieces.
         times = TIMES if engine is None or isinstance(engine, ENGINES["local"]) else 1
-        tell(found + len(refused))
-        there = partial(_there, name_from_anywhere(model), budget, defaults.tries) if model else None
-        job = Task(partial(_here, writer, room, defaults.tries), there)
-        for _, written in (engine or choose("local")).run(job, work()):
-            results = [one for one in written.values() if isinstance(one, Result)]
-            texts.append([_row(result) for result in results])
+        report_rows(found + len(rejected))
+        load_there = partial(load_and_write, name_from_anywhere(model), budget, defaults.tries) if model else None
+        task = Task(partial(write_requests, writer, room, defaults.tries), load_there)
+        for _, written in (engine or choose("local")).run(task, batches()):
+            results = [result for result in written.values() if isinstance(result, Result)]
+            texts.append([output_row(result) for result in results])
             done.update(result.id for result in results)
-            tell(len(results))
-            late = {name: error for name, error in written.items() if isinstance(error, SourceError)}
-            reject({numbers[name]: _Bad(name, str(error)) for name, error in late.items()})
-        return JobStatus(len(done), len(refused), found)
+            report_rows(len(results))
+            errors = {name: error for name, error in written.items() if isinstance(error, SourceError)}
+            reject({row_numbers[name]: _BadRow(name, str(error)) for name, error in errors.items()})
+        return JobStatus(len(done), len(rejected), found)
 
 
-def _here(writer: Writer, budget: int, tries: int, asks: Sequence[Request]) -> dict[str, Result | SourceError]:
-    """Write a batch; what cannot be read in parts either has an error for a result."""
+def write_requests(
+    writer: Writer, budget: int, tries: int, requests: Sequence[Request]
+) -> dict[str, Result | SourceError]:
+    """Write a batch; a source that cannot be read, not even in parts, has an error for a result."""
     written = {}
-    for results in writer.as_written(asks, budget=budget, tries=tries):
-        written.update({asks[place].id: result for place, result in sorted(results.items())})
+    for results in writer.write_batches(requests, budget=budget, tries=tries):
+        written.update({requests[position].id: result for position, result in sorted(results.items())})
     return written
 
 
-def _there(
+def load_and_write(
     model: str, budget: int | None, tries: int
 ) -> Callable[[Sequence[Request]], dict[str, Result | SourceError]]:
-    """Load what writes, in another process."""
+    """Load a writer in another process, and return a function that writes a batch."""
     writer = load(model, quiet=True)
-    return partial(_here, writer, writer.budget if budget is None else budget, tries)
+    return partial(write_requests, writer, writer.budget if budget is None else budget, tries)
 
 
-def _refuses(writer: Writer, ask: Request) -> str:
-    """Return why the model cannot write what is asked for; nothing if it can."""
+def output_row(result: Result) -> dict[str, Any]:
+    """Return the output row of a result; parts and note are left out where there is nothing to say."""
+    usual = {"parts": 1, "note": ""}
+    fields = {name: value for name, value in result.to_dict().items() if name not in usual or value != usual[name]}
+    return {"id": result.id, **fields}
+
+
+def _reason_to_reject(writer: Writer, request: Request) -> str:
+    """Return why the model cannot write a request; empty if it can."""
     try:
-        writer.check(ask)
+        writer.check(request)
     except ImpatienceError as error:
         return str(error)
     return ""
 
 
-def _row(result: Result) -> dict[str, Any]:
-    row = {**vars(result)}
-    usual = {"parts": 1, "note": ""}
-    for name in ("taken_back", "ids", *(name for name in usual if row[name] == usual[name])):
-        del row[name]
-    return {"id": row.pop("id"), **row}
-
-
 @dataclass(frozen=True)
-class _Bad:
+class _BadRow:
     """A row that cannot be used."""
 
     id: str | None
     reason: str
 
 
-def _rows(source: Path, defaults: RowDefaults) -> Iterator[tuple[int, Request | _Bad]]:
-    """Read rows with their numbers, from 1."""
+def _read_requests(source: Path, defaults: RowDefaults) -> Iterator[tuple[int, Request | _BadRow]]:
+    """Read the requests of a file with their row numbers, from 1."""
     number = 0
     seen: dict[str, int] = {}
     malformed: list[DataError] = []
     for where, row in read_rows(source, malformed.append, like='{"text": …, "words": 40}'):
         while malformed:
             number += 1
-            yield number, _Bad(None, str(malformed.pop(0)))
+            yield number, _BadRow(None, str(malformed.pop(0)))
         number += 1
         name = str(number) if row.get("id") in (None, "") else str(row["id"])
         if name in seen:
-            yield number, _Bad(name, f"{where}: row {seen[name]} has the id {name!r} already. Give each its own.")
+            yield number, _BadRow(name, f"{where}: row {seen[name]} has the id {name!r} already. Give each its own.")
             continue
         seen[name] = number
         try:
-            yield number, _ask(name, row, defaults)
+            yield number, _request(name, row, defaults)
         except ImpatienceError as error:
-            yield number, _Bad(name, f"{where}: {error}")
+            yield number, _BadRow(name, f"{where}: {error}")
     for last in malformed:
         number += 1
-        yield number, _Bad(None, str(last))
+        yield number, _BadRow(None, str(last))
 
 
-def _ask(name: str, row: Mapping[str, Any], defaults: RowDefaults) -> Request:
-    """Read what a row asks for; a CSV has text and nothing everywhere."""
+def _request(name: str, row: Mapping[str, Any], defaults: RowDefaults) -> Request:
+    """Return the request of a row; in a CSV every value is a text, and may be empty."""
     given = {key: value for key, value in row.items() if value is not None and value != ""}
     if "text" not in row:
         raise DataError(f"It has no 'text'. It has: {', '.join(map(repr, row)) or 'nothing'}.")
@@ -243,7 +244,7 @@ class _Lines:
         self.file = file
 
     def recover(self, field: str) -> list[Any]:
-        """Return one field of each row that is there; half a line at the end is cut off.
+        """Return one field of each row; half a line at the end is cut off.
 
         Raises:
             RunError: If another line is damaged.
@@ -265,40 +266,40 @@ class _Lines:
         return values
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add rows, so that they are on the disk when this returns."""
+        """Add rows; they are on disk when this returns."""
         if not rows:
             return
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         with self.file.open("ab") as file:
-            file.write("".join(lines).encode(errors="backslashreplace"))  # half a character is JSON again that way
+            file.write("".join(lines).encode(errors="backslashreplace"))  # a lone surrogate becomes JSON again
             file.flush()
             os.fsync(file.fileno())
 
 
 @contextmanager
-def _job(source: Path, out: Path, options: Mapping[str, Any], *, restart: bool) -> Iterator[tuple[_Lines, _Lines]]:
-    """Open the files of a job, if they are its own."""
+def _open_job(source: Path, out: Path, options: Mapping[str, Any], *, restart: bool) -> Iterator[tuple[_Lines, _Lines]]:
+    """Open the files of a job, and check that they belong to it."""
     stem = out.name.removesuffix(".jsonl")
-    rejects, about = out.with_name(f"{stem}.rejects.jsonl"), out.with_name(f"{stem}.job.json")
+    rejects, job_file = out.with_name(f"{stem}.rejects.jsonl"), out.with_name(f"{stem}.job.json")
     job = {"format": 1, "sha256": file_checksum(source), "options": dict(options)}
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with about.open("a+", encoding="utf-8") as sidecar:
-            _lock(sidecar, out)
-            sidecar.seek(0)
-            before = sidecar.read()
+        with job_file.open("a+", encoding="utf-8") as file:
+            _lock(file, out)
+            file.seek(0)
+            before = file.read()
             if restart:
-                for file in (out, rejects):
-                    file.unlink(missing_ok=True)
+                for old in (out, rejects):
+                    old.unlink(missing_ok=True)
             elif before.endswith("\n"):
-                _check_same(_read_job(before, about), job, source, out)
+                _check_same(_read_job(before, job_file), job, source, out)
             elif out.exists() and out.stat().st_size:
-                raise RunError(f"{out} is there already, and no job wrote it. Name another file, or use --restart.")
+                raise RunError(f"{out} exists already, and no job wrote it. Name another file, or use --restart.")
             if restart or not before.endswith("\n"):
-                sidecar.truncate(0)
-                sidecar.write(json.dumps(job) + "\n")
-                sidecar.flush()
-                os.fsync(sidecar.fileno())
+                file.truncate(0)
+                file.write(json.dumps(job) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
             yield _Lines(out), _Lines(rejects)
     except OSError as error:
         if isinstance(error, ImpatienceError):
@@ -310,22 +311,22 @@ def _read_job(text: str, file: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(text))
     except (ValueError, TypeError):
-        raise RunError(f"{file} is damaged. Begin anew with --restart, or name another output.") from None
+        raise RunError(f"{file} is damaged. Begin again with --restart, or name another output.") from None
 
 
 def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], source: Path, out: Path) -> None:
     if before.get("sha256") != now["sha256"]:
         raise RunError(
-            f"{source} is not what {out} was begun with. Name another output, or throw that one away with --restart."
+            f"{source} is not what {out} was begun with. Name another output, or delete that one with --restart."
         )
     old, new = before.get("options", {}), now["options"]
     if changed := [name for name in new if new[name] != old.get(name)]:
-        what = ", ".join(f"{name} was {old.get(name)} and is {new[name]}" for name in changed)
-        raise RunError(f"{out} was begun with other options: {what}. Name another output, or use --restart.")
+        changes = ", ".join(f"{name} was {old.get(name)} and is {new[name]}" for name in changed)
+        raise RunError(f"{out} was begun with other options: {changes}. Name another output, or use --restart.")
 
 
 def _lock(file: Any, out: Path) -> None:
-    """Let no two processes write to the same output; the lock goes with the process, however it ends."""
+    """Lock an output for one process; the lock ends with the process, however that ends."""
     if sys.platform == "win32":
         return
     import fcntl

@@ -1,4 +1,4 @@
-"""Texts out of files: plain text, Markdown, HTML, PDF, and standard input."""
+"""Documents: read texts from plain text, Markdown, HTML and PDF files, and from standard input."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from impatience.errors import SourceError
 from impatience.registry import require
 
 _HIDDEN = ("script", "style", "noscript", "template", "svg", "nav", "header", "footer", "aside", "form", "head")
-"""What a page has besides its text."""
-_LINE = ("a", "abbr", "b", "cite", "code", "em", "i", "mark", "q", "s", "small", "span", "strong", "sub", "sup", "u")
-"""Elements inside a line; any other begins a paragraph."""
+"""Elements of a page that are not part of its text."""
+_INLINE = ("a", "abbr", "b", "cite", "code", "em", "i", "mark", "q", "s", "small", "span", "strong", "sub", "sup", "u")
+"""Elements inside a line; any other starts a paragraph."""
 
 
 def read(name: str) -> str:
     """Return the text of a file.
 
     Args:
-        name: A path; the end of its name says what it is: .html, .htm, .pdf, or anything else for text as it stands.
+        name: A path. Its suffix is its format: .html, .htm, .pdf, or anything else for plain text.
             ``"-"`` is standard input.
 
     Raises:
-        SourceError: If there is no such file, or no text in it.
+        SourceError: If the file does not exist, or has no text.
         OptionError: If reading it needs a package that is not installed.
     """
     what = "standard input" if name == "-" else repr(name)
@@ -50,14 +50,14 @@ def read(name: str) -> str:
 
 
 def _stdin() -> bytes:
-    """Read standard input; a stand-in for it in a program of one's own may have text only."""
+    """Read standard input; a replacement of ``sys.stdin`` may have text only."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         return bytes(sys.stdin.buffer.read())
     return sys.stdin.read().encode()
 
 
 def _plain(content: bytes, what: str) -> str:
-    """Decode a text in UTF-8, or in UTF-16 if it says so."""
+    """Decode a text in UTF-8, or in UTF-16 if it has a byte order mark."""
     encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         text = content.decode(encoding)
@@ -76,13 +76,13 @@ def _html(content: bytes, what: str) -> str:
     from bs4 import BeautifulSoup
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what it thinks of the markup is nothing a reader can change
+        warnings.simplefilter("ignore")  # about the markup, which a reader cannot change
         page = BeautifulSoup(content, "html.parser")
     articles = [article for article in page.find_all("article") if not article.find_parent("article")]
     body = articles[0] if len(articles) == 1 else page.find("main") or page.body or page
     for tag in body.find_all(_HIDDEN):
         tag.decompose()
-    for tag in body.find_all(lambda tag: tag.name not in _LINE):
+    for tag in body.find_all(lambda tag: tag.name not in _INLINE):
         tag.insert_before("\0")
         tag.insert_after("\0")
     paragraphs = body.get_text().split("\0")
@@ -94,7 +94,7 @@ def _pdf(content: bytes, what: str) -> str:
     from pypdf import PdfReader
     from pypdf.errors import DependencyError
 
-    logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns of every slip of the program that made the file
+    logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns about every mistake in a file
     try:
         reader = PdfReader(io.BytesIO(content))
         if reader.is_encrypted and not reader.decrypt(""):
@@ -104,7 +104,7 @@ def _pdf(content: bytes, what: str) -> str:
         raise
     except DependencyError as error:
         raise SourceError(f"{what} is encrypted in a way that needs another package ({error}).") from error
-    except Exception as error:  # a damaged file makes the reader stumble in any way
+    except Exception as error:  # a damaged file can raise anything
         raise SourceError(f"{what} cannot be read as a PDF ({error}). Save its text first.") from error
     text = "\n\n".join(page.strip() for page in pages if page.strip())
     if not text:

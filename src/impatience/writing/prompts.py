@@ -1,7 +1,7 @@
-"""How a text and a task are put to a model, and how much of it the model reads.
+"""Prompts: how a text and a task are put to a model, and how much of it the model reads.
 
-A model that was trained by a recipe reads a text as it did in training. Any other is asked in words if it takes chats,
-the length among them, and otherwise reads the text as it stands.
+A model that was trained by a recipe reads a text as in training. Any other is asked in words if it takes chats, with
+the length in the instruction, and otherwise reads the text as it stands.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import jinja2
 
 from impatience.control.generation import step_budget
 from impatience.control.model import LengthControlled
-from impatience.data import Encoder, Example, Request
+from impatience.data import Encoder, Request
 from impatience.errors import DataError, SourceError, TargetError
 from impatience.families import unwrap
 from impatience.lengths import Target, Unit, measure
@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 
 _ENDLESS = 1_000_000
 """A limit of so many tokens is none; tokenizers that know none give a number like 10**30."""
-_UNKNOWN = 1024
-"""Tokens of a source that a model reads where nothing says how many it can."""
+_DEFAULT_LIMIT = 1024
+"""Tokens of a source that a model reads where nothing sets a limit."""
 _DENSEST = {Unit.TOKENS: 1.0, Unit.WORDS: 4.0, Unit.CHARACTERS: 4.0, Unit.SENTENCES: 96.0}
-"""The most tokens that one is expected to take, however dense the source is."""
+"""The most tokens expected for one of each unit, however dense the source is."""
 _SAMPLE = 20_000
-"""Characters of a source that say how dense it is; to find all sentences takes long where quotes stay open."""
-_REQUESTS = {
+"""Characters of a source that its density is measured on; splitting sentences is slow where quotes stay open."""
+_INSTRUCTIONS = {
     "summarize": "Summarize the following text{length}.",
     "rewrite": "Rewrite the following text{length}.",
     "title": "Write a title for the following text{length}.",
@@ -42,12 +42,12 @@ _REQUESTS = {
 
 
 class Prompts:
-    """Puts texts to one model, in as many threads as one likes.
+    """Encodes prompts for one model; threads may share it.
 
     Args:
-        model: What reads.
-        trained: How sources were put to it in training: template, prefix and max_source_tokens, and all its tasks;
-            nothing for a model that was not trained by a recipe.
+        model: The model.
+        trained: Prompt settings of its training: template, prefix, max_source_tokens, and all its tasks; empty for a
+            model that was not trained by a recipe.
     """
 
     def __init__(self, model: LengthControlled, trained: Mapping[str, Any] | None = None) -> None:
@@ -59,24 +59,29 @@ class Prompts:
         self._chat = not self.encoder_decoder and self.tokenizer.chat_template is not None
         self._encoders: dict[str, Encoder] = {}
         self._announced: set[str] = set()
-        self._lock = RLock()  # a tokenizer is set anew by each call, so two at a time may read with wrong settings
+        self._lock = RLock()  # each call changes the tokenizer's settings, so two at a time may read wrong ones
 
     @property
     def takes_chats(self) -> bool:
-        """Whether the model can be asked in words, and be told what was said before."""
+        """True if the model takes instructions in words, and earlier messages."""
         return self._chat and not self.trained
 
-    def tells_length(self, unit: Unit) -> bool:
-        """Tell whether the model learns how long a text is to be, by its signal or in words."""
+    def knows_length(self, unit: Unit) -> bool:
+        """Check whether the model learns the target of a text, by its signal or in words."""
         return self._model.steers or (self.takes_chats and unit is not Unit.TOKENS)
+
+    def tries(self, request: Request, tries: int) -> int:
+        """Return the number of tries of a request: 1 if it has a prefix or the model does not know its length."""
+        once = request.prefix or request.draw or not self.knows_length(request.unit)
+        return 1 if once else tries
 
     @property
     def task(self) -> str:
-        """What the model does when no task is named."""
+        """The task of requests that name none."""
         return str(self.trained.get("template", "summarize"))
 
     def encoder(self, task: str | None = None) -> Encoder:
-        """Return what puts texts to the model as in training, and cuts none."""
+        """Return an encoder that puts texts to the model as in training, and cuts none."""
         name = task or self.task
         if name not in self._encoders:
             self._encoders[name] = Encoder(
@@ -84,99 +89,94 @@ class Prompts:
             )
         return self._encoders[name]
 
-    def reads(self, ask: Request) -> list[int]:
-        """Return the ids that the model reads, all of them.
+    def encode(self, request: Request) -> list[int]:
+        """Return the ids of a request's whole prompt.
 
         Raises:
             SourceError: If the task needs a source of another form.
         """
-        self._announce(ask.task)
-        if ask.before and not self.takes_chats:
+        self._announce(request.task)
+        if request.history and not self.takes_chats:
             raise SourceError("This model reads one text: it takes no system message and no earlier turns.")
         with self._lock:
-            return self._reads(ask)
+            return self._encode(request)
 
-    def _reads(self, ask: Request) -> list[int]:
+    def _encode(self, request: Request) -> list[int]:
         if self.trained:
             try:
-                return self.encoder(ask.task).reads(Example(ask.id or "The text", ask.text, ""))
+                return self.encoder(request.task).prompt(request.as_example())
             except DataError as error:
                 raise SourceError(str(error)) from error
         if not self._chat:
-            return list(self.tokenizer(ask.text, split_special_tokens=True, verbose=False)["input_ids"])
-        length = "" if ask.unit is Unit.TOKENS else f" in {ask.target} {ask.unit}"
-        request = _REQUESTS[ask.task or self.task].format(length=length)
-        messages = [{"role": role, "content": text} for role, text in ask.before]
-        messages.append({"role": "user", "content": f"{request}\n\n{ask.text.strip()}".strip()})
+            return list(self.tokenizer(request.text, split_special_tokens=True, verbose=False)["input_ids"])
+        length = "" if request.unit is Unit.TOKENS else f" in {request.target} {request.unit}"
+        instruction = _INSTRUCTIONS[request.task or self.task].format(length=length)
+        messages = [{"role": role, "content": text} for role, text in request.history]
+        messages.append({"role": "user", "content": f"{instruction}\n\n{request.text.strip()}".strip()})
         try:
             text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         except jinja2.TemplateError as error:
             raise SourceError(f"The model's chat template does not take these messages: {error}.") from error
         return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
-    def count(self, text: str) -> int:
+    def count_tokens(self, text: str) -> int:
         """Count the tokens of a text alone."""
         options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
         with self._lock:
             return len(self.tokenizer(text, **options)["input_ids"])
 
-    def output(self, ask: Request, source: int) -> int:
-        """Estimate how many tokens a text will take, from how densely its source is written.
-
-        Args:
-            ask: What is to be written.
-            source: Tokens that are read.
-        """
-        if ask.unit is Unit.TOKENS:
-            return ask.target + 1
-        text = ask.text.strip()
+    def estimate_output(self, request: Request, source: int) -> int:
+        """Estimate the number of tokens of a text from the density of its source, whose prompt has so many tokens."""
+        if request.unit is Unit.TOKENS:
+            return request.target + 1
+        text = request.text.strip()
         sample = text[:_SAMPLE]
-        density = max(ask.unit.tokens, source * len(sample) / len(text) / max(1, measure(sample, ask.unit)))
-        return math.ceil(ask.target * min(density, _DENSEST[ask.unit])) + 1
+        density = max(request.unit.tokens, source * len(sample) / len(text) / max(1, measure(sample, request.unit)))
+        return math.ceil(request.target * min(density, _DENSEST[request.unit])) + 1
 
-    def limit(self, output: int) -> int:
-        """Return how many tokens the model can read before it writes so many; a quarter of its positions at least."""
+    def source_limit(self, output: int) -> int:
+        """Return the most tokens that the model reads before it writes so many; at least a quarter of its positions."""
         limits = [int(self.trained.get("max_source_tokens") or self.tokenizer.model_max_length)]
         if self.room is not None:
             limits.append(self.room if self.encoder_decoder else max(self.room - output, self.room // 4))
         least = min(limits)
-        return least if least < _ENDLESS else _UNKNOWN
+        return least if least < _ENDLESS else _DEFAULT_LIMIT
 
-    def check(self, ask: Request, source: int) -> None:
-        """Refuse what the model has no room to write.
+    def fits(self, request: Request, source: int) -> bool:
+        """Check whether the model can read a request's prompt of so many tokens at once."""
+        return source <= self.source_limit(self.estimate_output(request, source))
 
-        Args:
-            ask: What is to be written.
-            source: Tokens that are read.
+    def check_room(self, request: Request, source: int) -> None:
+        """Check that the model has room for a text after a prompt of so many tokens.
 
         Raises:
-            TargetError: If it is too long for the model.
+            TargetError: If the target is too long for the model.
         """
         room = None if self.room is None else self.room - (1 if self.encoder_decoder else source)
         try:
-            step_budget(Target(ask.unit, (ask.target,)), ask.landing, room)
+            step_budget(Target(request.unit, (request.target,)), request.landing, room)
         except TargetError:
             raise TargetError(
-                f"{ask.target:,} {ask.unit} are more than this model can write: beside the source it has room for "
-                f"{max(0, room or 0):,} tokens. Ask for less, or use a model with a longer context."
+                f"{request.target:,} {request.unit} are more than this model can write: beside the source it has room "
+                f"for {max(0, room or 0):,} tokens. Ask for less, or use a model with a longer context."
             ) from None
 
-    def overhead(self, ask: Request) -> int:
-        """Count the tokens that are read besides the source."""
-        return max(0, len(self.reads(replace(ask, text="x"))) - 1)
+    def overhead(self, request: Request) -> int:
+        """Count the tokens of a prompt besides the source."""
+        return max(0, len(self.encode(replace(request, text="x"))) - 1)
 
-    def splits(self, ask: Request) -> bool:
-        """Tell whether a text can be read in parts; an answer with its passage cannot."""
-        return not (self.trained and self.encoder(ask.task).template.form)
+    def can_split(self, request: Request) -> bool:
+        """Check whether a text can be read in parts; an answer with its passage cannot."""
+        return not (self.trained and self.encoder(request.task).template.form)
 
     def _announce(self, task: str | None) -> None:
-        """Say once what a model was not made for."""
+        """Warn once about a task that the model was not made for."""
         if task is None or task in self._announced:
             return
         self._announced.add(task)
         known = self.trained.get("tasks") or [self.task]
         if self.trained and task not in known:
-            named = " and ".join(map(repr, known))
-            log.warning("This model was trained with the template %s, not %r: expect less of it.", named, task)
+            templates = " and ".join(map(repr, known))
+            log.warning("This model was trained with the template %s, not %r: expect less of it.", templates, task)
         elif not self.trained and not self._chat:
             log.warning("This model takes no instruction: it reads the text as it stands, whatever the task is.")

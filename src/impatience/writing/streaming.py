@@ -1,4 +1,4 @@
-"""Texts while they are being written: each row of a batch has a reader of its own, who may go away at any time."""
+"""Streams of results: each row of a batch has its own reader, who may leave at any time."""
 
 from __future__ import annotations
 
@@ -23,53 +23,53 @@ Item = Piece | Result | BaseException
 
 
 class Cancelled(Exception):  # noqa: N818
-    """Nobody reads the text any more."""
+    """The reader of a text has left."""
 
 
 class ResultStream:
-    """What a text is put into while it is written: pieces, if they are wanted, and one result or exception at last.
+    """The stream of one request: pieces, if they are wanted, and at the end one result or exception.
 
     Args:
-        ask: What is being written.
+        request: The request.
         vocabulary: Counts and decodes.
-        deliver: Takes what is put in; it is called in the thread that writes.
+        deliver: Receives the items; it is called in the thread that writes.
         pieces: Whether pieces are wanted.
-        gone: Is set when nobody reads any more; the row then ends at its next step.
+        cancelled: Set when the reader leaves; the row then ends at its next step.
     """
 
     def __init__(
         self,
-        ask: Request,
+        request: Request,
         vocabulary: Vocabulary,
         deliver: Callable[[Item], None],
         *,
         pieces: bool = True,
-        gone: Event | None = None,
+        cancelled: Event | None = None,
     ) -> None:
-        self.ask, self.vocabulary, self.deliver, self.pieces = ask, vocabulary, deliver, pieces
-        self.gone = gone or Event()
+        self.request, self.vocabulary, self.deliver, self.pieces = request, vocabulary, deliver, pieces
+        self.cancelled = cancelled or Event()
         self.parts, self.note = 1, ""
         self.shown = ""
 
-    def tell(self, stage: str, progress: int = 0) -> None:
-        """Say what is being done while nothing is shown."""
-        if self.gone.is_set():
+    def report_stage(self, stage: str, progress: int = 0) -> None:
+        """Deliver a piece that describes the work while no text is shown."""
+        if self.cancelled.is_set():
             raise Cancelled
         if self.pieces:
-            self.deliver(Piece("", progress, self.ask.target, self.ask.unit, stage))
+            self.deliver(Piece("", progress, self.request.target, self.request.unit, stage))
 
     def put(self, ids: list[int]) -> None:
-        """Take the text so far, and pass on what is new and will stay."""
-        text = decode(self.vocabulary.tokenizer, ids)
+        """Receive the text so far, and deliver what is new and will stay."""
+        text, unit = decode(self.vocabulary.tokenizer, ids), self.request.unit
         if text.endswith("\ufffd") or not text.startswith(self.shown) or text == self.shown:
             return
-        counted = len(ids) if self.ask.unit is Unit.TOKENS else measure(text, self.ask.unit)
-        self.deliver(Piece(text[len(self.shown) :], counted, self.ask.target, self.ask.unit))
+        progress = len(ids) if unit is Unit.TOKENS else measure(text, unit)
+        self.deliver(Piece(text[len(self.shown) :], progress, self.request.target, unit))
         self.shown = text
 
     def finish(self, result: Result) -> None:
-        """Deliver what is left of the text, and the result, which says how much of what was shown is taken back."""
-        if self.gone.is_set():
+        """Deliver the rest of the text, and the result, which says how much of the shown text is taken back."""
+        if self.cancelled.is_set():
             self.deliver(Cancelled())
             return
         result = replace(result, parts=self.parts, note=f"{self.note} {result.note}".strip())
@@ -82,83 +82,73 @@ class ResultStream:
 
 
 def taken_back(shown: str, text: str) -> int:
-    """Count the characters at the end of what was shown that are not in the text."""
+    """Count the characters at the end of the shown text that are not in the final text."""
     same = takewhile(lambda pair: pair[0] == pair[1], zip(shown, text, strict=False))
     return len(shown) - sum(1 for _ in same)
 
 
-def feeding(feeds: Sequence[ResultStream], *, pieces: bool) -> dict[str, Any]:
-    """Return what makes ``generate`` feed the rows of a batch, and end those that nobody reads any more.
-
-    Args:
-        feeds: One for each row; or one for all of them, if no pieces are wanted.
-        pieces: False where what is written is not for the reader, or not in order, as with beams.
-    """
-    stop = {"stopping_criteria": StoppingCriteriaList([_UntilGone(feeds)])}
-    return {**stop, "streamer": _Streamer(feeds)} if pieces and any(feed.pieces for feed in feeds) else stop
-
-
 class StreamReaders:
-    """Those who read the rows of a batch.
+    """A ``TokenListener`` that passes tokens on to the streams of a batch, one for each row."""
+
+    def __init__(self, streams: Sequence[ResultStream]) -> None:
+        self.streams = streams
+        self._special = streams[0].vocabulary.special_ids
+        self._ids = [[i for i in stream.request.prefix if i not in self._special] for stream in streams]
+
+    def put(self, position: int, token: int) -> None:
+        """Receive the next token of a row."""
+        stream = self.streams[position]
+        if stream.pieces and token not in self._special and not stream.cancelled.is_set():
+            self._ids[position].append(token)
+            stream.put(self._ids[position])
+
+    def cancelled(self, position: int) -> bool:
+        """Check whether the reader of a row has left."""
+        return self.streams[position].cancelled.is_set()
+
+
+def stream_options(streams: Sequence[ResultStream], *, pieces: bool) -> dict[str, Any]:
+    """Return options of ``generate`` that stream the rows of a batch, and end rows that are cancelled.
 
     Args:
-        feeds: One for each row.
+        streams: One for each row; or one for all of them, if no pieces are wanted.
+        pieces: False where the text is not for the reader, or its tokens come out of order, as with beams.
     """
-
-    def __init__(self, feeds: Sequence[ResultStream]) -> None:
-        self.feeds = feeds
-        self._special = feeds[0].vocabulary.special_ids
-        self._ids = [[i for i in feed.ask.begun.ids if i not in self._special] for feed in feeds]
-
-    def put(self, place: int, token: int) -> None:
-        """Take the next token of a row."""
-        feed = self.feeds[place]
-        if feed.pieces and token not in self._special and not feed.gone.is_set():
-            self._ids[place].append(token)
-            feed.put(self._ids[place])
-
-    def gone(self, place: int) -> bool:
-        """Tell whether nobody reads a row any more."""
-        return self.feeds[place].gone.is_set()
+    stop = {"stopping_criteria": StoppingCriteriaList([_StopCancelled(streams)])}
+    return {**stop, "streamer": _Streamer(streams)} if pieces and any(stream.pieces for stream in streams) else stop
 
 
 class _Streamer(BaseStreamer):  # type: ignore[misc]
-    def __init__(self, feeds: Sequence[ResultStream]) -> None:
-        self.readers = StreamReaders(feeds)
-        self.begun = False
+    def __init__(self, streams: Sequence[ResultStream]) -> None:
+        self.readers = StreamReaders(streams)
+        self.has_prompt = False
 
     def put(self, value: Tensor) -> None:
-        """Take the ids of a step, one for each row; the first call brings what was there before."""
-        if self.begun:
-            for place, token in enumerate(value.flatten().tolist()):
-                self.readers.put(place, token)
-        self.begun = True
+        """Receive the ids of a step, one for each row; the first call brings the prompt."""
+        if self.has_prompt:
+            for position, token in enumerate(value.flatten().tolist()):
+                self.readers.put(position, token)
+        self.has_prompt = True
 
     def end(self) -> None:
-        """Nothing is left to do: the result is what ends a stream."""
+        """Do nothing: the result ends a stream."""
 
 
-class _UntilGone(StoppingCriteria):  # type: ignore[misc]
-    def __init__(self, feeds: Sequence[ResultStream]) -> None:
-        self.feeds = feeds
+class _StopCancelled(StoppingCriteria):  # type: ignore[misc]
+    def __init__(self, streams: Sequence[ResultStream]) -> None:
+        self.streams = streams
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
-        """End each row, with all its beams, once nobody reads it any more."""
+        """End each cancelled row, with all its beams."""
         del scores, kwargs
-        gone = torch.tensor([feed.gone.is_set() for feed in self.feeds], device=input_ids.device)
-        return gone.repeat_interleave(input_ids.shape[0] // len(self.feeds))
+        cancelled = torch.tensor([stream.cancelled.is_set() for stream in self.streams], device=input_ids.device)
+        return cancelled.repeat_interleave(input_ids.shape[0] // len(self.streams))
 
 
-def stream(items: SimpleQueue[Item], gone: Event, write: Callable[[], None]) -> Iterator[Piece | Result]:
-    """Write in a thread, and yield pieces as they come, the result at last.
+def read_stream(items: SimpleQueue[Item], cancelled: Event, write: Callable[[], None]) -> Iterator[Piece | Result]:
+    """Write a text into a queue in a thread, and yield the pieces as they come, then the result.
 
-    Args:
-        items: Where the pieces and the result come from.
-        gone: Is set if the reader goes away.
-        write: Writes the text, and puts it there.
-
-    Raises:
-        Exception: What ``write`` raised.
+    ``cancelled`` is set when the reader leaves. An exception of ``write`` is raised here.
     """
 
     def work() -> None:
@@ -178,5 +168,5 @@ def stream(items: SimpleQueue[Item], gone: Event, write: Callable[[], None]) -> 
             if isinstance(item, Result):
                 return
     finally:
-        gone.set()
+        cancelled.set()
         thread.join()

@@ -1,9 +1,9 @@
-"""Text in, text of the length asked for out: what the command line and other programs use."""
+"""The writer: text in, text of the length asked for out, for the command line and other programs."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,39 +13,38 @@ from typing import Any
 
 from impatience.control.loading import generation_settings, open_model
 from impatience.control.model import LengthControlled
-from impatience.data import EvalRequest, Example, Request
+from impatience.data import Request
 from impatience.decoding.generator import TextGenerator
 from impatience.decoding.kv_cache import token_bytes
-from impatience.decoding.packing import PackedBatch, TextSize, batches, memory_budget, streams
+from impatience.decoding.packing import PackedBatch, TextSize, memory_budget, pack_batches, pack_streams
 from impatience.decoding.results import Piece, Result
-from impatience.decoding.retries import TRIES, check_tries
+from impatience.decoding.retries import TRIES, check_tries, describe_retry, write_with_retries
 from impatience.errors import SourceError, TargetError
 from impatience.families import unwrap
 from impatience.lengths import Landing, Unit
 from impatience.sources import DEFAULT_MODEL
-from impatience.writing.long_texts import condense, fits
+from impatience.writing.long_texts import shorten_source
 from impatience.writing.prompts import Prompts
-from impatience.writing.retrying import goal_of, stage, tried
-from impatience.writing.streaming import Item, ResultStream, StreamReaders, feeding, stream
+from impatience.writing.streaming import Item, ResultStream, StreamReaders, read_stream, stream_options
 from impatience.writing.writing_systems import remark, whole_ending
 
 log = logging.getLogger(__name__)
 
 
 class Writer:
-    """Writes texts of the lengths asked for with one model, one batch at a time whoever asks.
+    """Writes texts of given lengths with one model, one batch at a time; threads may share it.
 
     Args:
-        model: A model that writes to length, with its tokenizer.
-        prompt: How sources were put to it in training: template, prefix and max_source_tokens; None for a model that
-            was not trained by a recipe, which is asked in words if it takes chats.
+        model: A model with length control and its tokenizer.
+        prompt: Prompt settings of its training: template, prefix and max_source_tokens; None for a model that was not
+            trained by a recipe, which is asked in words if it takes chats.
     """
 
     def __init__(self, model: LengthControlled, prompt: Mapping[str, Any] | None = None) -> None:
         self.model, self.prompts = model, Prompts(model, prompt)
         self.tokenizer = self.prompts.tokenizer
         self.generator = TextGenerator(model, self.prompts.encoder(), **generation_settings(prompt or {}))
-        self._lock = Lock()  # a model follows one course at a time
+        self._lock = Lock()  # the model holds the signal of one batch at a time
 
     def write(
         self,
@@ -60,271 +59,266 @@ class Writer:
         tries: int = TRIES,
         **kwargs: Any,
     ) -> Result:
-        """Write a text of some length from another, by default a summary.
+        """Write a text of a given length from another, by default a summary.
 
         Args:
             text: The source.
-            words: How long the new text must be, in words. One unit must be given.
+            words: Length of the new text in words. Give exactly one unit.
             characters: The same in characters.
             sentences: The same in sentences.
             tokens: The same in the model's tokens.
             landing: ``"natural"``, ``"exact"`` or ``"at_most"``.
-            task: ``"summarize"``, ``"rewrite"``, ``"title"``, ``"question"`` or ``"chat"``; None is what the model was
-                trained for, and a summary where nobody knows.
-            tries: How many texts are written at most: where the first does not land well, other endings are drawn, and
-                the best is kept; see ``impatience.decoding.retries``.
-            **kwargs: What else ``generate`` takes, e.g. ``do_sample=True``.
+            task: ``"summarize"``, ``"rewrite"``, ``"title"``, ``"question"`` or ``"chat"``; None is the task that the
+                model was trained for, or a summary.
+            tries: The most texts to write: where the first does not land well, other endings are drawn, and the best
+                text is kept; see ``impatience.decoding.retries``.
+            **kwargs: Other options of ``generate``, e.g. ``do_sample=True``.
         """
-        asked = zip(Unit, (tokens, words, characters, sentences), strict=True)
-        given = {unit: value for unit, value in asked if value is not None}
+        targets = zip(Unit, (tokens, words, characters, sentences), strict=True)
+        given = {unit: target for unit, target in targets if target is not None}
         if len(given) != 1:
             names = " and ".join(given) or "no length"
             raise TargetError(f"Got {names}: give one of words, characters, sentences and tokens.")
         ((unit, target),) = given.items()
-        return self.write_many([Request("", text, target, unit, Landing.parse(landing), task)], tries=tries, **kwargs)[
-            0
-        ]
+        request = Request("", text, target, unit, Landing.parse(landing), task)
+        return self.write_many([request], tries=tries, **kwargs)[0]
 
     def write_many(
-        self, asks: Sequence[Request], *, budget: int | None = None, tries: int = 1, **kwargs: Any
+        self, requests: Sequence[Request], *, budget: int | None = None, tries: int = 1, **kwargs: Any
     ) -> list[Result]:
         """Write many texts, those of about the same length together.
 
         Args:
-            asks: What to write; units, landings and tasks may differ.
-            budget: The most tokens that are in memory, rows × (source + output); None is what there is room for.
-            tries: How many texts are written for each at most; see ``impatience.decoding.retries``.
-            **kwargs: What else ``generate`` takes.
+            requests: The requests; units, landings and tasks may differ.
+            budget: The most tokens in memory, rows × (source + output); None for as many as there is room for.
+            tries: The most texts to write for each; see ``impatience.decoding.retries``.
+            **kwargs: Other options of ``generate``.
 
         Returns:
-            A result for each ask, in their order.
+            A result for each request, in their order.
 
         Raises:
-            SourceError: If a source cannot be read, or not in parts where it is too long to be read at once.
+            SourceError: If a source cannot be read, not even in parts.
             TargetError: If the model has no room for a text of that length.
-            OptionError: If so many texts are not tried.
+            OptionError: If ``tries`` is out of range.
         """
         results: dict[int, Result] = {}
-        for written in self.as_written(asks, budget=budget, tries=tries, **kwargs):
+        for written in self.write_batches(requests, budget=budget, tries=tries, **kwargs):
             for position, result in written.items():
                 if isinstance(result, SourceError):
                     raise result
                 results[position] = result
-        return [results[position] for position in range(len(asks))]
+        return [results[position] for position in range(len(requests))]
 
-    def as_written(
-        self, asks: Sequence[Request], *, budget: int | None = None, tries: int = 1, **kwargs: Any
+    def write_batches(
+        self, requests: Sequence[Request], *, budget: int | None = None, tries: int = 1, **kwargs: Any
     ) -> Iterator[dict[int, Result | SourceError]]:
-        """Write many texts, and give each batch away as soon as it is written.
+        """Write many texts, and yield each batch as soon as it is written.
 
-        Args:
-            asks: What to write. All of them are checked before the first is written.
-            budget: The most tokens that are in memory.
-            tries: How many texts are written for each at most.
-            **kwargs: What else ``generate`` takes.
+        The arguments and errors are those of ``write_many``. All requests are checked before the first is written.
 
         Yields:
-            Results by their position in ``asks``; sources that the model cannot read at once come last, one by one. One
-            that cannot be read in parts either has an error for a result, and does not stop the rest.
-
-        Raises:
-            SourceError: If a task needs a source of another form.
-            TargetError: If the model has no room for a text of that length.
-            OptionError: If so many texts are not tried.
+            Results by their position in ``requests``; sources that the model cannot read at once come last, one by one.
+            A source that cannot be read in parts either has an error for a result, and does not stop the rest.
         """
         check_tries(tries)
-        rows = [self.check(ask) for ask in asks]
-        short, long = self._plan(asks, rows, budget, kwargs)
+        sources = [self.check(request) for request in requests]
+        short, long = self._plan(requests, sources, budget, kwargs)
         if tries == 1:
-            for some in short:
-                together = [asks[n] for n in some.places], [rows[n] for n in some.places]
-                yield dict(zip(some.places, self._write(*together, kwargs, some.rows), strict=True))
+            for batch in short:
+                of_batch = [requests[n] for n in batch.positions], [sources[n] for n in batch.positions]
+                yield dict(zip(batch.positions, self._write(*of_batch, kwargs, batch.rows), strict=True))
         else:
-            places = sorted(place for some in short for place in some.places)
-            write = partial(self.as_written, budget=budget, **kwargs)
-            for n, one in tried([asks[n] for n in places], tries, write, self.prompts):
-                yield {places[n]: one}
+            positions = sorted(position for batch in short for position in batch.positions)
+            write = partial(self.write_batches, budget=budget, **kwargs)
+            for n, result in self.retry([requests[n] for n in positions], tries, write):
+                yield {positions[n]: result}
         for position in long:
             try:
-                result: Result | SourceError = self._write_long(asks[position], kwargs, budget, tries)
+                yield {position: self._write_long(requests[position], kwargs, budget, tries)}
             except SourceError as error:
-                result = error
-            yield {position: result}
+                yield {position: error}
 
-    def plan(self, asks: Sequence[Request], budget: int | None = None, *, times: int = 1) -> list[list[int]]:
-        """Say which texts are written together, for whoever lets others write them.
+    def retry(
+        self,
+        requests: Sequence[Request],
+        tries: int,
+        write: Callable[[Sequence[Request]], Iterable[Mapping[int, Result | SourceError]]],
+    ) -> Iterator[tuple[int, Result | SourceError]]:
+        """Write requests whose sources the model can read at once, with retries; see ``write_with_retries``."""
+        of_each = [self.prompts.tries(request, tries) for request in requests]
+        return write_with_retries(requests, of_each, write, self.model.vocabulary, self.prompts.task)
+
+    def plan(self, requests: Sequence[Request], budget: int | None = None, *, times: int = 1) -> list[list[int]]:
+        """Return which texts are written together, for a caller that has other processes write them.
 
         Args:
-            asks: What is to be written. All of them are checked.
-            budget: The most tokens that are in memory.
-            times: How many texts, one after the other, each row gets.
+            requests: The requests. All of them are checked.
+            budget: The most tokens in memory.
+            times: Number of texts, one after the other, in each row.
 
         Returns:
-            Positions in ``asks``. ``write_many`` writes the asks of each in one go, as if all had been given to it.
+            Positions in ``requests``. ``write_many`` writes each group in one go, with the same results as for all.
         """
-        short, long = self._plan(asks, [self.check(ask) for ask in asks], budget, {})
-        pieces = [piece for some in short for piece in some.pieces(times)]
-        return [sorted(piece.places) for piece in pieces] + [[position] for position in long]
+        short, long = self._plan(requests, [self.check(request) for request in requests], budget, {})
+        pieces = [piece for batch in short for piece in batch.split(times)]
+        return [sorted(piece.positions) for piece in pieces] + [[position] for position in long]
 
-    def stream(self, ask: Request, *, tries: int = 1, **kwargs: Any) -> Iterator[Piece | Result]:
+    def stream(self, request: Request, *, tries: int = 1, **kwargs: Any) -> Iterator[Piece | Result]:
         """Write a text and yield its pieces as they are written, then the result.
 
-        The text of the result counts: with ``at_most`` the end of what was shown may be taken back, and the result
-        says how much. A model that searches with beams shows its text in one piece. Whoever does not want to wait for
-        the end may close the iterator; the model stops at its next step.
+        The text of the result counts: with ``at_most`` the end of the shown text may be taken back, and the result
+        says how much. With beams the text comes in one piece. If the iterator is closed early, the model stops at its
+        next step.
 
         Args:
-            ask: What to write.
-            tries: How many texts are written at most. The first one is shown; if it did not land well, a piece says
-                that others are being tried, and the result is the best of them.
-            **kwargs: What else ``generate`` takes.
+            request: The request.
+            tries: The most texts to write. The first one is shown; if it did not land well, a piece says that others
+                are tried, and the result is the best of them.
+            **kwargs: Other options of ``generate``.
         """
         check_tries(tries)
-        self.check(ask)
+        self.check(request)
         items: SimpleQueue[Item] = SimpleQueue()
-        feed = ResultStream(ask, self.model.vocabulary, items.put)
-        return stream(items, feed.gone, lambda: self._stream(feed, tries, kwargs))
+        stream = ResultStream(request, self.model.vocabulary, items.put)
+        return read_stream(items, stream.cancelled, lambda: self._stream(stream, tries, kwargs))
 
-    def feed(self, feeds: Sequence[ResultStream], rows: list[list[int]], **kwargs: Any) -> None:
-        """Write one batch, each text into a feed of its own.
+    def write_streams(self, streams: Sequence[ResultStream], sources: list[list[int]], **kwargs: Any) -> None:
+        """Write one batch, each text into its stream.
 
         Args:
-            feeds: Where the texts go; their asks have one unit and one landing.
-            rows: What the model reads for each, as ``check`` returns it; it must be short enough to be read at once.
-            **kwargs: What else ``generate`` takes.
+            streams: Streams of requests of one unit and one landing.
+            sources: Prompts of the requests, from ``check``, short enough to be read at once.
+            **kwargs: Other options of ``generate``.
         """
-        for feed, result in zip(feeds, self._feed(feeds, [feed.ask for feed in feeds], rows, kwargs), strict=True):
-            feed.finish(result)
+        results = self._write_streams(streams, [stream.request for stream in streams], sources, kwargs)
+        for stream, result in zip(streams, results, strict=True):
+            stream.finish(result)
 
-    def check(self, ask: Request) -> list[int]:
-        """Return what the model reads of a source, all of it, if the model can write what is asked for.
+    def check(self, request: Request) -> list[int]:
+        """Check that the model can write a request, and return its whole prompt.
 
         Raises:
             SourceError: If the task needs a source of another form.
             TargetError: If the model has no room for a text of that length.
         """
-        ids = self.prompts.reads(ask)
-        self.prompts.check(ask, min(len(ids), self.prompts.limit(self.prompts.output(ask, len(ids)))))
+        ids = self.prompts.encode(request)
+        limit = self.prompts.source_limit(self.prompts.estimate_output(request, len(ids)))
+        self.prompts.check_room(request, min(len(ids), limit))
         return ids
 
-    def load(self, ask: Request, source: int) -> TextSize:
-        """Say what a text takes whose source has so many tokens."""
-        there = len(ask.begun.ids)
-        return TextSize(ask.unit, ask.landing, source + there, max(1, self.prompts.output(ask, source) - there))
+    def text_size(self, request: Request, source: int) -> TextSize:
+        """Return the size of a text whose prompt has so many tokens."""
+        output, prefix = self.prompts.estimate_output(request, source), len(request.prefix)
+        return TextSize(request.unit, request.landing, source + prefix, max(1, output - prefix))
 
     @property
     def room(self) -> int | None:
-        """The most tokens that are read and written in one row; None if the model sets no limit to both together."""
+        """The most tokens that are read and written in one row; None if the model limits them apart or not at all."""
         return None if self.prompts.encoder_decoder else self.prompts.room
-
-    def _plan(
-        self, asks: Sequence[Request], rows: list[list[int]], budget: int | None, options: Mapping[str, Any]
-    ) -> tuple[list[PackedBatch], list[int]]:
-        """Return what is written together, and the positions of sources that the model cannot read at once."""
-        short = [position for position, ids in enumerate(rows) if fits(asks[position], self.prompts, len(ids))]
-        loads = [self.load(asks[position], len(rows[position])) for position in short]
-        tokens = self.budget if budget is None else budget
-        if self.generator.flows(len(asks), options):
-            found = streams(loads, tokens)
-        else:
-            found = [PackedBatch(tuple(batch), len(batch)) for batch in batches(loads, tokens, self.room)]
-        together = [PackedBatch(tuple(short[place] for place in some.places), some.rows) for some in found]
-        return together, sorted(set(range(len(asks))) - set(short))
 
     @property
     def budget(self) -> int:
-        """The most tokens that are in memory unless the caller says otherwise."""
+        """The most tokens in memory, unless the caller says otherwise."""
         inner: Any = unwrap(self.model.base_model)
         layers = len(self.model.family.layers_of(inner))
         return memory_budget(inner.device, token_bytes(inner.config, layers, inner.dtype))
 
+    def _plan(
+        self, requests: Sequence[Request], sources: list[list[int]], budget: int | None, options: Mapping[str, Any]
+    ) -> tuple[list[PackedBatch], list[int]]:
+        """Return the batches, and the positions of sources that the model cannot read at once."""
+        short = [n for n, ids in enumerate(sources) if self.prompts.fits(requests[n], len(ids))]
+        sizes = [self.text_size(requests[n], len(sources[n])) for n in short]
+        tokens = self.budget if budget is None else budget
+        if self.generator.can_use_loop(len(requests), options):
+            packed = pack_streams(sizes, tokens)
+        else:
+            packed = [PackedBatch(tuple(batch), len(batch)) for batch in pack_batches(sizes, tokens, self.room)]
+        batches = [PackedBatch(tuple(short[n] for n in batch.positions), batch.rows) for batch in packed]
+        return batches, sorted(set(range(len(requests))) - set(short))
+
     def _write(
         self,
-        asks: Sequence[Request],
+        requests: Sequence[Request],
         sources: list[list[int]],
         options: Mapping[str, Any],
         rows: int = 1,
         readers: StreamReaders | None = None,
     ) -> list[Result]:
-        """Write asks of one unit and landing, whose sources the model can read, in so many rows where it may choose."""
-        requests = [EvalRequest(ask.id, Example(ask.id, ask.text, ""), ask.target, ask.unit) for ask in asks]
-        landing, begun = asks[0].landing, [ask.begun for ask in asks]
+        """Write requests of one unit and landing, whose sources the model can read; only the loop uses ``rows``."""
         with self._lock:
-            if self.generator.flows(len(asks), options):
-                drafts = self.generator.flow(requests, sources, landing, rows, readers, begun, **options)
-            else:
-                drafts = self.generator.steered(requests, landing, sources=sources, begun=begun, **options)
-        texts = [whole_ending(draft.text) for draft in drafts]
-        return [
-            Result(
-                text,
-                draft.length,
-                ask.target,
-                ask.unit,
-                draft.landed,
-                draft.eos_probability or 0.0,
-                id=ask.id,
-                note=remark(text, ask.unit),
-                ids=draft.ids,
-            )
-            for ask, draft, text in zip(asks, drafts, texts, strict=True)
-        ]
+            generate = partial(self.generator.generate_with_signal, sources=sources, rows=rows, listener=readers)
+            results = generate(requests, **options)
+        return [_for_reader(result) for result in results]
 
-    def _write_long(self, ask: Request, options: Mapping[str, Any], budget: int | None, tries: int) -> Result:
-        """Write from a source of any length; what was written of its parts serves all tries."""
-        condensed = condense(ask, self.prompts, partial(self.write_many, budget=budget, **options), log.info)
-        (result,) = self.write_many([condensed.ask], budget=budget, tries=tries, **options)
-        return replace(result, parts=condensed.parts, note=f"{condensed.note} {result.note}".strip())
+    def _write_long(self, request: Request, options: Mapping[str, Any], budget: int | None, tries: int) -> Result:
+        """Write from a source of any length; its parts are written once for all tries."""
+        source = shorten_source(request, self.prompts, partial(self.write_many, budget=budget, **options), log.info)
+        (result,) = self.write_many([source.request], budget=budget, tries=tries, **options)
+        return replace(result, parts=source.parts, note=f"{source.note} {result.note}".strip())
 
-    def _feed(
-        self, feeds: Sequence[ResultStream], asks: Sequence[Request], rows: list[list[int]], options: Mapping[str, Any]
+    def _write_streams(
+        self,
+        streams: Sequence[ResultStream],
+        requests: Sequence[Request],
+        sources: list[list[int]],
+        options: Mapping[str, Any],
     ) -> list[Result]:
-        """Write one batch while its feeds read along."""
-        if self.generator.flows(len(feeds), options):
-            return self._write(asks, rows, options, len(rows), StreamReaders(feeds))
-        found: dict[int, Result] = {}
-        for places in self.generator.alike([ask.begun for ask in asks]):
-            some, own = [asks[n] for n in places], [rows[n] for n in places]
-            fed = feeding([feeds[n] for n in places], pieces=self._in_order(options))
-            found.update(zip(places, self._write(some, own, {**options, **fed}), strict=True))
-        return [found[n] for n in range(len(asks))]
+        """Write one batch while its streams deliver pieces."""
+        if self.generator.can_use_loop(len(streams), options):
+            return self._write(requests, sources, options, len(sources), StreamReaders(streams))
+        results: dict[int, Result] = {}
+        for rows in self.generator.groups_for_generate(requests):
+            group = [requests[n] for n in rows], [sources[n] for n in rows]
+            streaming = stream_options([streams[n] for n in rows], pieces=self._writes_in_order(options))
+            results.update(zip(rows, self._write(*group, {**options, **streaming}), strict=True))
+        return [results[n] for n in range(len(requests))]
 
-    def _stream(self, feed: ResultStream, tries: int, options: Mapping[str, Any]) -> None:
-        """Write what a stream asks for, from a source of any length; only the first text is shown."""
-        quiet = {**options, **feeding([feed], pieces=False)}
-        condensed = condense(feed.ask, self.prompts, partial(self.write_many, **quiet), feed.tell)
-        feed.parts, feed.note = condensed.parts, condensed.note
-        goal, seen = goal_of(condensed.ask, tries, self.prompts), list[Result]()
+    def _stream(self, stream: ResultStream, tries: int, options: Mapping[str, Any]) -> None:
+        """Write a stream's request from a source of any length; only the first text is shown."""
+        silent = {**options, **stream_options([stream], pieces=False)}
+        source = shorten_source(stream.request, self.prompts, partial(self.write_many, **silent), stream.report_stage)
+        stream.parts, stream.note = source.parts, source.note
+        judged, first = replace(source.request, task=source.request.task or self.prompts.task), list[Result]()
 
-        def write(asks: Sequence[Request]) -> Iterator[dict[int, Result]]:
-            if seen:
-                feed.tell(stage(goal, seen[0], asks), seen[0].length)
-            for places in self.plan(asks):
-                some = [asks[n] for n in places]
-                rows = [self.prompts.reads(one) for one in some]
-                unseen = [
-                    ResultStream(one, feed.vocabulary, feed.deliver, pieces=False, gone=feed.gone) for one in some
-                ]
-                results = self._feed(unseen if seen else [feed], some, rows, options)
-                seen.extend(results)
-                yield dict(zip(places, results, strict=True))
+        def write(attempts: Sequence[Request]) -> Iterator[dict[int, Result]]:
+            if first:
+                stream.report_stage(describe_retry(judged, first[0], attempts), first[0].length)
+            for positions in self.plan(attempts):
+                batch = [attempts[n] for n in positions]
+                streams = [stream]
+                if first:
+                    hidden = partial(ResultStream, pieces=False, cancelled=stream.cancelled)
+                    streams = [hidden(attempt, stream.vocabulary, stream.deliver) for attempt in batch]
+                sources = [self.prompts.encode(attempt) for attempt in batch]
+                results = self._write_streams(streams, batch, sources, options)
+                first.extend(results)
+                yield dict(zip(positions, results, strict=True))
 
-        for _, result in tried([condensed.ask], tries, write, self.prompts):
+        for _, result in self.retry([source.request], tries, write):
             if isinstance(result, Result):
-                feed.finish(result)
+                stream.finish(result)
 
-    def _in_order(self, options: Mapping[str, Any]) -> bool:
-        """Tell whether tokens are written in the order they are read: not where beams are searched."""
-        own = unwrap(self.model.base_model).generation_config.num_beams
-        return int(options.get("num_beams") or own or 1) == 1
+    def _writes_in_order(self, options: Mapping[str, Any]) -> bool:
+        """Check whether tokens are written in the order in which they are read: not with beams."""
+        beams = unwrap(self.model.base_model).generation_config.num_beams
+        return int(options.get("num_beams") or beams or 1) == 1
+
+
+def _for_reader(result: Result) -> Result:
+    """Return a result as a reader gets it."""
+    text = whole_ending(result.text)
+    probability = result.eos_probability or 0.0
+    return replace(result, text=text, eos_probability=probability, note=remark(text, result.unit), eos_curve=())
 
 
 def load(name: str | Path | None = None, *, quiet: bool = False) -> Writer:
     """Load a model to write with.
 
     Args:
-        name: A folder or hub name; None is the default model, which is fetched on first use. A model that was saved
-            without length control is given none: it can be forced to a length, not steered to it.
+        name: A folder or hub name; None is the default model, which is downloaded on first use. A model that was saved
+            without length control gets none: it can be forced to a length, not steered to it.
         quiet: Show no progress.
     """
     return Writer(*open_model(name or DEFAULT_MODEL, quiet=quiet))

@@ -1,4 +1,4 @@
-"""What scripts do differently: some set no spaces between words, and emoji may be made of several characters."""
+"""Writing systems: scripts that set no spaces between words, and emoji of several characters."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ _TAGS = "".join(map(chr, range(0xE0020, 0xE007F)))
 
 
 def unspaced(text: str) -> bool:
-    """Tell whether a text is mostly in a script that sets no spaces between words."""
+    """Check whether a text is mostly in a script that sets no spaces between words."""
     return 2 * len(_UNSPACED.findall(text)) > sum(map(str.isalpha, text))
 
 
 def whole_ending(text: str) -> str:
     """Return a text of the same length that does not stop inside an emoji.
 
-    Emoji may be joined to others, and flags are spelt in letters of their own. Where a text stops after the joiner, or
-    in the middle of a flag, its last character becomes an ellipsis. What is left of an emoji that was cut elsewhere is
-    an emoji, too.
+    Emoji may be joined to others, and flags are spelt in special letters. Where a text stops after the joiner, or
+    inside a flag, its last character becomes an ellipsis. An emoji that was cut elsewhere is still an emoji.
     """
     letters = len(text) - len(text.rstrip(_FLAG_LETTERS))
     joined = text.endswith(_JOINER) and _is_emoji(text[-2:-1])
@@ -36,18 +35,18 @@ def whole_ending(text: str) -> str:
 
 
 def _is_emoji(character: str) -> bool:
-    """Tell an emoji's last character from a letter's: in some languages of India words do end with a joiner."""
+    """Check whether a character belongs to an emoji; in some languages of India, words end with a joiner too."""
     return character == _SELECTOR or (character != "" and unicodedata.category(character) in ("So", "Sk"))
 
 
 def ratio_target(text: str, ratio: float) -> tuple[int, Unit]:
-    """Return a share of a text's length: in words, or in characters where words are not set apart by spaces."""
+    """Return a share of a text's length: in words, or in characters where no spaces separate words."""
     unit = Unit.CHARACTERS if unspaced(text) else Unit.WORDS
     return max(1, round(ratio * measure(text, unit))), unit
 
 
 def remark(text: str, unit: Unit) -> str:
-    """Return what a reader should know of how a text was counted; mostly nothing."""
+    """Return a remark about how a text was counted; mostly empty."""
     if unit is Unit.WORDS and unspaced(text):
         return "This text sets no spaces between its words, so they cannot be counted: ask for characters instead."
     return ""

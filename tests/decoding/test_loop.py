@@ -1,4 +1,4 @@
-"""The fast loop writes what ``generate`` writes one at a time, whatever else is in the batch."""
+"""The decoding loop writes what ``generate`` writes one at a time, whatever else is in the batch."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ import torch
 from impatience import attach
 from impatience.control.generation import step_budget
 from impatience.decoding import loop, step
-from impatience.decoding.kv_cache import spread
 from impatience.decoding.loop import DecodingLoop, TokenRequest, unsupported
+from impatience.decoding.prefill import PrefillQueue
 from impatience.decoding.step import BatchShape, DecodingSettings, DecodingStep
-from impatience.decoding.step_counter import StepCounter
 from impatience.lengths import Landing, Target, Unit
-from impatience.vocabulary import Vocabulary
-from support.toys import CORPUS, DEVICE, EOS, TOKENIZERS, tiny_model
+from support.toys import DEVICE, EOS, TOKENIZERS, tiny_model
 
 SOURCES = (1, 5, 17, 3, 30, 2, 40)
+
+
 TARGETS = (3, 20, 8, 1, 15, 33, 6)
+
+
 KINDS = ("llama", "gpt2", "gpt_neox", "t5", "marian", "bart")
 
 
@@ -36,24 +38,24 @@ def model_of(kind: str, method: str = "pre", tokenizer: str = "byte_level", **op
     return model.to(DEVICE)
 
 
-def orders_for(model: Any, unit: Unit, landing: Landing, targets: tuple[int, ...]) -> list[TokenRequest]:
+def requests_for(model: Any, unit: Unit, landing: Landing, targets: tuple[int, ...]) -> list[TokenRequest]:
     draw = torch.Generator().manual_seed(1)
-    orders = []
+    requests = []
     for source, target in zip(SOURCES, targets, strict=False):
         ids = torch.randint(4, model.config.vocab_size, (source,), generator=draw).tolist()
         room = model.family.room(model.base_model)
         room = None if room is None else room - (1 if model.family.encoder_decoder else source)
-        orders.append(TokenRequest(ids, target, step_budget(Target(unit, (target,)), landing, room)))
-    return orders
+        requests.append(TokenRequest(ids, target, step_budget(Target(unit, (target,)), landing, room)))
+    return requests
 
 
-def alone(model: Any, order: TokenRequest, settings: DecodingSettings) -> tuple[list[int], Any]:
-    ids = torch.tensor([order.ids], device=DEVICE)
-    given: dict[str, Any] = {f"target_{settings.unit}": order.target, "attention_mask": torch.ones_like(ids)}
+def alone(model: Any, request: TokenRequest, settings: DecodingSettings) -> tuple[list[int], Any]:
+    ids = torch.tensor([request.ids], device=DEVICE)
+    given: dict[str, Any] = {f"target_{settings.unit}": request.target, "attention_mask": torch.ones_like(ids)}
     out, (report,) = model.generate(
         ids, **given, landing=settings.landing, no_loops=settings.no_loops, do_sample=False, return_report=True
     )
-    written = out[0, 1 if model.family.encoder_decoder else len(order.ids) :].tolist()
+    written = out[0, 1 if model.family.encoder_decoder else len(request.ids) :].tolist()
     stop = next((column for column, i in enumerate(written) if i in (EOS, *settings.eos)), None)
     return written[:stop], report
 
@@ -65,11 +67,11 @@ def check(
     decoder: DecodingLoop | None = None,
     targets: tuple[int, ...] = TARGETS,
 ) -> None:
-    orders = orders_for(model, settings.unit, settings.landing, targets)
-    found = (decoder or DecodingLoop(model)).write(orders, settings, rows)
+    requests = requests_for(model, settings.unit, settings.landing, targets)
+    found = (decoder or DecodingLoop(model)).write(requests, settings, rows)
     assert len({written.ids for written in found}) > 2
-    for order, written in zip(orders, found, strict=True):
-        ids, report = alone(model, order, settings)
+    for request, written in zip(requests, found, strict=True):
+        ids, report = alone(model, request, settings)
         assert list(written.ids[: written.kept]) == ids
         assert written.report.eos_probability == pytest.approx(report.eos_probability, abs=1e-4)
         assert replace(written.report, eos_probability=0.0) == replace(report, eos_probability=0.0)
@@ -91,7 +93,7 @@ def test_texts_are_those_of_generate(kind: str, unit: Unit) -> None:
 @pytest.mark.parametrize("landing", [Landing.EXACT, Landing.AT_MOST])
 @pytest.mark.parametrize("unit", list(Unit))
 @pytest.mark.parametrize(("kind", "tokenizer"), [("llama", "sentencepiece"), ("t5", "byte_level")])
-def test_texts_that_are_held_to_their_targets(kind: str, tokenizer: str, unit: Unit, landing: Landing) -> None:
+def test_exact_and_at_most_texts_are_those_of_generate(kind: str, tokenizer: str, unit: Unit, landing: Landing) -> None:
     targets = (1, 2, 1, 3) if unit is Unit.SENTENCES else TARGETS  # nothing is as slow as a splitter at every step
     check(model_of(kind, tokenizer=tokenizer), DecodingSettings(unit, landing, (EOS,)), targets=targets)
 
@@ -107,13 +109,13 @@ def test_texts_that_are_held_to_their_targets(kind: str, tokenizer: str, unit: U
         ("marian", "pre", {"layers": (1,)}),
     ],
 )
-def test_every_way_of_steering(kind: str, method: str, options: dict[str, Any]) -> None:
+def test_every_method_steers_as_in_generate(kind: str, method: str, options: dict[str, Any]) -> None:
     check(model_of(kind, method, **options), DecodingSettings(Unit.WORDS, Landing.NATURAL, (EOS,)))
 
 
 @pytest.mark.parametrize("kind", ["llama", "marian"])
 @pytest.mark.parametrize("landing", list(Landing))
-def test_texts_without_loops(kind: str, landing: Landing) -> None:
+def test_texts_without_repeats_are_those_of_generate(kind: str, landing: Landing) -> None:
     check(model_of(kind), DecodingSettings(Unit.TOKENS, landing, (EOS,), no_loops=3))
 
 
@@ -124,12 +126,13 @@ def test_several_ids_may_end_a_text(landing: Landing) -> None:
     settings = DecodingSettings(Unit.TOKENS, landing, ends)
     check(model, settings)
     if landing is Landing.NATURAL:
-        found = DecodingLoop(model).write(orders_for(model, settings.unit, landing, TARGETS), settings, 3)
+        found = DecodingLoop(model).write(requests_for(model, settings.unit, landing, TARGETS), settings, 3)
         assert {written.ids[-1] for written in found} >= set(ends)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["llama", "t5"])
-def test_it_does_not_matter_how_many_rows_there_are_or_what_was_written_before(kind: str) -> None:
+def test_results_do_not_depend_on_rows_or_earlier_calls(kind: str) -> None:
     model = model_of(kind)
     decoder, settings = DecodingLoop(model), DecodingSettings(Unit.TOKENS, Landing.NATURAL, (EOS,))
     for rows in (1, 7, 2, 2, 100):
@@ -138,24 +141,24 @@ def test_it_does_not_matter_how_many_rows_there_are_or_what_was_written_before(k
 
 
 @pytest.mark.parametrize(("kind", "method"), [("llama", "pre"), ("t5", "lrpe"), ("bart", "laam")])
-def test_rows_that_were_idle_leave_nothing_behind(kind: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DecodingLoop, "_recorded", True)
+def test_idle_rows_do_not_change_later_texts(kind: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DecodingLoop, "records", True)
     model = model_of(kind, method)
     decoder, settings = DecodingLoop(model), DecodingSettings(Unit.TOKENS, Landing.NATURAL, (EOS,))
     for rows in (7, 2, 7):
         check(model, settings, rows, decoder)
-    assert [stepper.size.rows for stepper in decoder._steppers] == [7]
+    assert [batch.shape.rows for batch in decoder.steps] == [7]
 
 
-def test_rows_are_filled_again_and_the_cache_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "PEEK", 1)  # a GPU looks later, and takes some steps more
+def test_rows_are_filled_again_and_the_cache_slides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "CHECK_EVERY", 1)  # a GPU looks later, and takes some steps more
     model, steps, slides = model_of("llama"), [], []
     step, slide = DecodingStep.step, DecodingStep.slide
     monkeypatch.setattr(DecodingStep, "step", lambda self, column: (steps.append(column), step(self, column)))
     monkeypatch.setattr(DecodingStep, "slide", lambda self, by, column: (slides.append(by), slide(self, by, column)))
     budgets = [40, 30, 20, 10, 10, 10] * 3
-    orders = [TokenRequest([5, 6, 7], budget, budget) for budget in budgets]
-    found = DecodingLoop(model).write(orders, DecodingSettings(Unit.TOKENS, Landing.NATURAL, ()), 2)
+    requests = [TokenRequest([5, 6, 7], budget, budget) for budget in budgets]
+    found = DecodingLoop(model).write(requests, DecodingSettings(Unit.TOKENS, Landing.NATURAL, ()), 2)
     assert [len(written.ids) for written in found] == budgets
     assert len(steps) <= sum(budgets) / 2 + 10
     assert slides
@@ -163,59 +166,63 @@ def test_rows_are_filled_again_and_the_cache_does_not_grow(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("kind", ["llama", "t5"])
-def test_a_source_of_several_texts_is_read_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_of_several_texts_is_read_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, settings = model_of(kind), DecodingSettings(Unit.TOKENS, Landing.NATURAL, (EOS,))
-    apart = orders_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)[:4]
-    orders = [replace(order, target=target, budget=40) for target in (20, 17, 14) for order in apart]
-    read, passes = loop._Queue._read, []
+    apart = requests_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)[:4]
+    requests = [replace(request, target=target, budget=40) for target in (20, 17, 14) for request in apart]
+    read, passes = PrefillQueue.read, []
 
     def note(self: Any, rows: Any) -> Any:
         passes.append(len(rows))
         return read(self, rows)
 
-    monkeypatch.setattr(loop._Queue, "_read", note)
-    found = DecodingLoop(model).write(orders, settings, 4)
+    monkeypatch.setattr(PrefillQueue, "read", note)
+    found = DecodingLoop(model).write(requests, settings, 4)
     assert passes == [4]
-    assert [one.ids for one in found] == [DecodingLoop(model).write([order], settings, 1)[0].ids for order in orders]
+    assert [one.ids for one in found] == [
+        DecodingLoop(model).write([request], settings, 1)[0].ids for request in requests
+    ]
     assert len({one.ids for one in found}) > 4
 
 
-def test_texts_can_be_read_along_and_given_up() -> None:
+def test_a_listener_receives_tokens_and_can_cancel() -> None:
     class Reader:
         def __init__(self) -> None:
             self.seen: dict[int, list[int]] = {}
 
-        def put(self, place: int, token: int) -> None:
-            self.seen.setdefault(place, []).append(token)
+        def put(self, position: int, token: int) -> None:
+            self.seen.setdefault(position, []).append(token)
 
-        def gone(self, place: int) -> bool:
-            return place == 1 and len(self.seen[place]) == 4
+        def cancelled(self, position: int) -> bool:
+            return position == 1 and len(self.seen[position]) == 4
 
-    reader, orders = Reader(), [TokenRequest([5, 6, 7 + n], 9, 9 + n) for n in range(5)]
-    found = DecodingLoop(model_of("llama")).write(orders, DecodingSettings(Unit.TOKENS, Landing.NATURAL, ()), 2, reader)
+    reader, requests = Reader(), [TokenRequest([5, 6, 7 + n], 9, 9 + n) for n in range(5)]
+    found = DecodingLoop(model_of("llama")).write(
+        requests, DecodingSettings(Unit.TOKENS, Landing.NATURAL, ()), 2, reader
+    )
     assert [len(written.ids) for written in found] == [9, 4, 11, 12, 13]
-    assert [tuple(reader.seen[place]) for place in range(5)] == [written.ids for written in found]
+    assert [tuple(reader.seen[position]) for position in range(5)] == [written.ids for written in found]
 
 
-def test_tensors_are_kept_for_the_next_call_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DecodingLoop, "_recorded", True)
+def test_steps_are_cached_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DecodingLoop, "records", True)
     decoder, few = DecodingLoop(model_of("llama")), [TokenRequest([5, 6], 4, 4)] * 2
     natural = DecodingSettings(Unit.TOKENS, Landing.NATURAL, ())
     decoder.write(few, natural, 2)
-    (first,) = decoder._steppers
+    (first,) = decoder.steps
     decoder.write(few[:1] + few[:1] * 3, natural, 2)
-    assert decoder._steppers == [first]
+    assert decoder.steps == [first]
     decoder.write(few * 5, natural, 10)
     decoder.write(few, natural, 2)
-    assert decoder._steppers[-1] is first, "few texts and many may take turns"
+    assert decoder.steps[-1] is first, "few texts and many may take turns"
     decoder.write([TokenRequest([5, 6], 400, 400)] * 2, natural, 2)
-    assert first not in decoder._steppers, "what another has room for is not kept"
+    assert first not in decoder.steps, "what another has room for is not kept"
     for size in range(2, 7):
         decoder.write(few, replace(natural, no_loops=size), 2)
-    assert [stepper.settings.no_loops for stepper in decoder._steppers] == [4, 5, 6]
-    monkeypatch.setattr(DecodingLoop, "_recorded", False)
+    assert [batch.settings.no_loops for batch in decoder.steps] == [4, 5, 6]
+    monkeypatch.setattr(DecodingLoop, "records", False)
     decoder.write(few, natural, 2)
-    assert [stepper.settings for stepper in decoder._steppers] == [natural]
+    assert [batch.settings for batch in decoder.steps] == [natural]
     small, large = BatchShape(2, 64, 64, 0), BatchShape(8, 64, 64, 0)
     assert large.holds(small, 4)
     assert not large.holds(small, 1)
@@ -223,24 +230,24 @@ def test_tensors_are_kept_for_the_next_call_but_not_for_ever(monkeypatch: pytest
     assert not large.holds(replace(small, steps=65), 4)
 
 
-def test_a_signal_that_was_taken_off_is_gone() -> None:
+def test_a_detached_model_writes_without_the_signal() -> None:
     model = model_of("llama")
     decoder, settings = DecodingLoop(model), DecodingSettings(Unit.TOKENS, Landing.NATURAL, (EOS,))
-    orders = orders_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)
-    steered = [written.ids for written in decoder.write(orders, settings, 3)]
-    unsteered = [written.ids for written in decoder.write(orders, replace(settings, steered=False), 3)]
+    requests = requests_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)
+    steered = [written.ids for written in decoder.write(requests, settings, 3)]
+    unsteered = [written.ids for written in decoder.write(requests, replace(settings, signal=False), 3)]
     model.detach()
-    assert [written.ids for written in decoder.write(orders, settings, 3)] == unsteered != steered
+    assert [written.ids for written in decoder.write(requests, settings, 3)] == unsteered != steered
 
 
 @pytest.mark.parametrize("kind", ["llama", "bart"])
 def test_a_failure_leaves_the_model_as_it_was(kind: str) -> None:
     model, seen = model_of(kind), []
     decoder, settings = DecodingLoop(model), DecodingSettings(Unit.TOKENS, Landing.NATURAL, (EOS,))
-    orders = orders_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)
-    expected, first = alone(model, orders[0], settings), decoder.write(orders, settings, 3)
+    requests = requests_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)
     source = dict.fromkeys(("input_ids", "labels"), torch.tensor([[5, 6, 7]], device=DEVICE))
     unsteered = model.base_model(**source).logits
+    expected, first = alone(model, requests[0], settings), decoder.write(requests, settings, 3)
     table = model.family.decoder_of(model.base_model).get_submodule(model.family.positions or "norm")
 
     def fail(*args: Any) -> None:
@@ -250,47 +257,30 @@ def test_a_failure_leaves_the_model_as_it_was(kind: str) -> None:
     handle = model.base_model.get_output_embeddings().register_forward_hook(fail)
     failing = DecodingLoop(model)  # a step that was recorded does not ask the model any more
     with pytest.raises(RuntimeError, match="no memory"):
-        failing.write(orders, settings, 3)
+        failing.write(requests, settings, 3)
     handle.remove()
     assert seen == [None], "another thread may ask in between"
     assert model.config._attn_implementation == "sdpa"
     assert torch.equal(model.base_model(**source).logits, unsteered)
     assert len(table._forward_hooks) == 0
-    assert alone(model, orders[0], settings) == expected
-    assert decoder.write(orders, settings, 3) == failing.write(orders, settings, 3) == first
+    assert alone(model, requests[0], settings) == expected
+    assert decoder.write(requests, settings, 3) == failing.write(requests, settings, 3) == first
 
 
-def test_a_model_that_was_moved_is_read_where_it_is() -> None:
+def test_a_model_that_was_moved_gets_a_new_step() -> None:
     model = model_of("llama")
     decoder, settings = DecodingLoop(model), DecodingSettings(Unit.TOKENS, Landing.NATURAL, (EOS,))
-    orders = orders_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)
-    before = decoder.write(orders, settings, 3)
-    before_it = list(decoder._steppers)
+    requests = requests_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)
+    before = decoder.write(requests, settings, 3)
+    before_it = list(decoder.steps)
     model.to(torch.float64)
-    assert [one.ids for one in decoder.write(orders, settings, 3)] == [one.ids for one in before]
-    assert len(decoder._steppers) == 1
-    assert decoder._steppers != before_it
+    assert [one.ids for one in decoder.write(requests, settings, 3)] == [one.ids for one in before]
+    assert len(decoder.steps) == 1
+    assert decoder.steps != before_it
 
 
-def test_nothing_is_written_where_nothing_is_asked_for() -> None:
+def test_no_requests_give_no_results() -> None:
     assert DecodingLoop(model_of("llama")).write([], DecodingSettings(Unit.TOKENS, Landing.NATURAL, (EOS,)), 4) == []
-
-
-@pytest.mark.parametrize("tokenizer", TOKENIZERS)
-@pytest.mark.parametrize("unit", list(Unit))
-def test_counting_step_by_step_is_counting_all_at_once(tokenizer: str, unit: Unit) -> None:
-    words = TOKENIZERS[tokenizer]()
-    vocabulary = Vocabulary(len(words), [0, 1, 2], words)
-    drawn = torch.randint(0, len(words), (24, 40), generator=torch.Generator().manual_seed(5))
-    told = torch.nn.utils.rnn.pad_sequence([torch.tensor(words(line)["input_ids"]) for line in CORPUS], True)
-    for ids in (drawn, told):
-        expected = vocabulary.progress(ids, torch.ones_like(ids, dtype=torch.bool), unit)
-        tally = StepCounter(vocabulary, unit, ids.device)
-        kept = torch.tensor([tally.fresh] * len(ids))
-        assert torch.equal(tally.progress(kept), torch.zeros(len(ids)))
-        for column in range(ids.shape[1]):
-            kept = tally.advance(kept, ids[:, column])
-            assert torch.equal(tally.progress(kept), expected[:, column])
 
 
 @pytest.mark.parametrize(
@@ -305,29 +295,13 @@ def test_counting_step_by_step_is_counting_all_at_once(tokenizer: str, unit: Uni
         ("llama", {}, {"repetition_penalty": 1.2, "streamer": object()}, "repetition_penalty, streamer"),
     ],
 )
-def test_what_cannot_be_written_here_says_why(kind: str, config: Any, options: dict[str, Any], reason: Any) -> None:
+def test_unsupported_options_give_a_reason(kind: str, config: Any, options: dict[str, Any], reason: Any) -> None:
     found = unsupported(model_of(kind, **config), options)
     assert found is None if reason is None else reason in str(found)
 
 
-def test_other_settings_of_the_model_are_seen() -> None:
+def test_unsupported_settings_of_the_model_give_a_reason() -> None:
     model = model_of("bart")
     model.generation_config.no_repeat_ngram_size = 3
     assert unsupported(model, {}) == "of no_repeat_ngram_size"
     assert "conventions" in str(unsupported(model_of("bart", conventions="authors"), {}))
-
-
-@pytest.mark.parametrize("scale", [None, 0.3])
-def test_attention_in_shared_products_is_what_torch_does(scale: float | None) -> None:
-    draw = torch.Generator().manual_seed(0)
-    query, key, value = (torch.randn(2, 3, length, 16, generator=draw) for length in (4, 50, 50))
-    mask = torch.zeros(2, 1, 1, 50)
-    mask[0, ..., :7] = mask[1, ..., 30:] = torch.finfo(torch.float32).min
-    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
-    torch.testing.assert_close(spread(query, key, value, attn_mask=mask, scale=scale), expected)
-
-
-def test_shared_products_of_large_numbers_stay_numbers() -> None:
-    large = torch.full((1, 1, 1, 128), 30.0, dtype=torch.float16)
-    mask = torch.zeros(1, 1, 1, 1, dtype=torch.float16)
-    assert torch.equal(spread(large, large, torch.ones_like(large), attn_mask=mask, scale=None), torch.ones_like(large))

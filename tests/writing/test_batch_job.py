@@ -69,8 +69,8 @@ ROWS: list[tuple[Any, str]] = [
 def test_good_rows_are_written_and_bad_ones_are_named(tmp_path: Path, writer: Writer) -> None:
     source, out = make(tmp_path / "in.jsonl", [row for row, _ in ROWS]), tmp_path / "new" / "out.jsonl"
     seen: list[int] = []
-    tally = batch_job.write(writer, source, out, RowDefaults(), tell=seen.append)
-    assert (tally.written, tally.rejected, tally.found, sum(seen)) == (4, 21, 0, 25)
+    status = batch_job.write(writer, source, out, RowDefaults(), report_rows=seen.append)
+    assert (status.written, status.rejected, status.found, sum(seen)) == (4, 21, 0, 25)
     texts = {row["id"]: row for row in lines(out)}
     assert set(texts) == {"a", "b", "7", "23"}
     assert len(texts["a"]["text"].split()) == texts["a"]["length"] == texts["a"]["target"] == 4
@@ -104,8 +104,8 @@ def test_a_source_that_is_too_long_and_cannot_be_read_in_parts_costs_one_row(tmp
     source, out = make(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
     for found in (0, 2):
         seen: list[int] = []
-        tally = batch_job.write(writer, source, out, RowDefaults(), tell=seen.append)
-        assert (tally.written, tally.rejected, tally.found, sum(seen)) == (2, 1, found, 3)
+        status = batch_job.write(writer, source, out, RowDefaults(), report_rows=seen.append)
+        assert (status.written, status.rejected, status.found, sum(seen)) == (2, 1, found, 3)
     assert sorted(row["id"] for row in lines(out)) == ["row 1", "row 3"]
     (refused,) = lines(tmp_path / "out.rejects.jsonl")
     assert (refused["row"], refused["id"]) == (2, "row 2")
@@ -125,22 +125,22 @@ def test_a_job_takes_the_room_that_there_is_when_it_begins(
 ) -> None:
     rooms = iter((60, 30, 20))
     monkeypatch.setattr(Writer, "budget", property(lambda self: next(rooms)))
-    here, there = load(toy_folder, quiet=True), batch_job._there(str(toy_folder), given, 1)
+    here, there = load(toy_folder, quiet=True), batch_job.load_and_write(str(toy_folder), given, 1)
     assert there.args[1:] == (used, 1)  # type: ignore[attr-defined]
     rooms = iter((60, 30, 20))
     asked: list[int | None] = []
-    plan, written = Writer.plan, Writer.as_written
+    plan, written = Writer.plan, Writer.write_batches
 
-    def planned(self: Writer, asks: Any, budget: int | None = None, **options: Any) -> Any:
+    def planned(self: Writer, requests: Any, budget: int | None = None, **options: Any) -> Any:
         asked.append(budget)
-        return plan(self, asks, budget, **options)
+        return plan(self, requests, budget, **options)
 
-    def as_written(self: Writer, asks: Any, *, budget: int | None = None, **options: Any) -> Any:
+    def write_batches(self: Writer, requests: Any, *, budget: int | None = None, **options: Any) -> Any:
         asked.append(budget)
-        return written(self, asks, budget=budget, **options)
+        return written(self, requests, budget=budget, **options)
 
     monkeypatch.setattr(Writer, "plan", planned)
-    monkeypatch.setattr(Writer, "as_written", as_written)
+    monkeypatch.setattr(Writer, "write_batches", write_batches)
     source = make(tmp_path / "in.jsonl", [{**GOOD, "words": 2 + n} for n in range(9)])
     assert batch_job.write(here, source, tmp_path / "out.jsonl", RowDefaults(), budget=given).written == 9
     assert set(asked) == {used}
@@ -194,9 +194,10 @@ def test_one_process_at_a_time(tmp_path: Path, writer: Writer) -> None:
         with pytest.raises(RunError, match="Another process is writing"):
             batch_job.write(writer, source, out, RowDefaults())
 
-    assert batch_job.write(writer, source, out, RowDefaults(), tell=second).written == 1
+    assert batch_job.write(writer, source, out, RowDefaults(), report_rows=second).written == 1
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_it_loses_and_repeats_nothing(tmp_path: Path, toy_folder: Path) -> None:
     bad = [{"id": f"bad {i}", "text": ""} for i in range(20)]
     rows = [{"id": str(i), "text": f"amber {toy.WORDS[i % 40]}", "words": 1 + i % 20} for i in range(980)]
@@ -258,10 +259,10 @@ def test_ctrl_c_says_how_far_it_is_and_how_to_go_on(
         calls.append(1)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return here(*args)
+        return write_requests(*args)
 
-    here = batch_job._here
-    monkeypatch.setattr(batch_job, "_here", stop)
+    write_requests = batch_job.write_requests
+    monkeypatch.setattr(batch_job, "write_requests", stop)
     assert command(monkeypatch, *options, *(["--restart"] if restart else [])) == 130
     again = "The same command without --restart" if restart else "The same command"
     assert f"Stopped: 2 of 4 rows are done. {again} continues.\n" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Scripts that set no spaces between words, and emoji that are made of several characters."""
+"""Scripts that set no spaces between words, and emoji of several characters."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from impatience import Request, Result, Unit, Writer
-from impatience.writing import batch_job
-from impatience.writing.writing_systems import unspaced, whole_ending
+from impatience.writing.batch_job import output_row
+from impatience.writing.writing_systems import ratio_target, unspaced, whole_ending
 from support.serving import make_writer
 
 CHINESE = "渡船今天没有开,因为港口下了大雪。"
+
+
 ASTRONAUT, HEART_ON_FIRE, SPAIN = "👩\u200d🚀", "❤\ufe0f\u200d🔥", "🇪🇸"
+
+
 SCOTLAND = "🏴" + "".join(chr(0xE0000 + ord(letter)) for letter in "gbsct") + "\U000e007f"
 
 
@@ -85,36 +89,42 @@ def test_an_ending_costs_no_character_and_is_mended_once(text: str) -> None:
 
 @pytest.fixture
 def writer(monkeypatch: pytest.MonkeyPatch) -> Writer:
-    """A writer that writes what its source says."""
+    """A writer that copies its source."""
     writer = make_writer()
-    steered = writer.generator.steered
+    generate = writer.generator.generate_with_signal
 
-    def copied(requests: Any, *args: Any, **kwargs: Any) -> Any:
-        drafts = steered(requests, *args, **kwargs)
-        return [replace(draft, text=one.example.source) for draft, one in zip(drafts, requests, strict=True)]
+    def copied(requests: Any, **kwargs: Any) -> Any:
+        results = generate(requests, **kwargs)
+        return [replace(result, text=request.text) for result, request in zip(results, requests, strict=True)]
 
-    monkeypatch.setattr(writer.generator, "steered", copied)
+    monkeypatch.setattr(writer.generator, "generate_with_signal", copied)
     return writer
 
 
-def test_whoever_asks_for_words_that_cannot_be_counted_is_told(writer: Writer) -> None:
+def test_a_note_says_that_words_cannot_be_counted(writer: Writer) -> None:
     said = "This text sets no spaces between its words, so they cannot be counted: ask for characters instead."
     for text, unit, note in (
         (CHINESE, Unit.WORDS, said),
         (CHINESE, Unit.CHARACTERS, ""),
         ("The ferry.", Unit.WORDS, ""),
     ):
-        ask = Request("a", text, 4, unit)
-        (result,) = writer.write_many([ask])
-        *_, streamed = writer.stream(ask)
+        request = Request("a", text, 4, unit)
+        (result,) = writer.write_many([request])
+        *_, streamed = writer.stream(request)
         assert isinstance(streamed, Result)
         assert result.note == streamed.note == note
-        assert batch_job._row(result).get("note", "") == note
+        assert output_row(result).get("note", "") == note
 
 
-def test_what_is_written_does_not_stop_inside_an_emoji(writer: Writer) -> None:
-    ask = Request("a", f"To {SPAIN[:1]}", 4, Unit.CHARACTERS)
-    *_, streamed = writer.stream(ask)
-    assert writer.write_many([ask])[0].text == "To …"
+def test_results_do_not_stop_inside_an_emoji(writer: Writer) -> None:
+    request = Request("a", f"To {SPAIN[:1]}", 4, Unit.CHARACTERS)
+    *_, streamed = writer.stream(request)
+    assert writer.write_many([request])[0].text == "To …"
     assert isinstance(streamed, Result)
     assert streamed.text == "To …"
+
+
+def test_a_ratio_is_of_words_or_of_characters_where_there_are_no_spaces() -> None:
+    assert ratio_target("one two three four five six", 0.5) == (3, Unit.WORDS)
+    assert ratio_target("今天早上港口下了大雪渡船没有开我们在港口等渡船等了一个早上", 0.2) == (6, Unit.CHARACTERS)
+    assert ratio_target("word", 0.01) == (1, Unit.WORDS)

@@ -1,0 +1,246 @@
+"""The text generator: with the signal, without it, with prefixes, and what is known of the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise, product
+from typing import Any
+
+import pytest
+import torch
+
+from impatience import attach
+from impatience.data import Encoder, Request
+from impatience.decoding.generator import TextGenerator
+from impatience.decoding.results import Result
+from impatience.decoding.retries import ending_requests
+from impatience.errors import OptionError, SourceError, TokenizerError
+from impatience.lengths import Landing, Unit
+from impatience.strategies import STRATEGIES
+from support.generators import KINDS, ROOM, SAMPLED, base_alone, generator, new_generator, requests, strategy
+from support.toys import EOS, TOKENIZERS, tiny_model
+
+both_kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.mark.parametrize("kind", ["bart", "marian", "t5", "llama", "gpt2"])
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}], ids=["greedy", "beams"])
+def test_without_the_signal_it_is_the_base_model_alone(kind: str, options: dict[str, Any]) -> None:
+    own, asked = new_generator(kind, tokenizer="byte_level", ending=2, strength=5), requests(Unit.TOKENS)
+    steered = own.generate_with_signal(asked, max_new_tokens=20, **options)
+    results = own.generate_without_signal(asked, limit=20, **options)
+    assert [result.ids for result in results] != [result.ids for result in steered]
+    assert [result.ids for result in results] == base_alone(own, asked, max_new_tokens=20, **options)
+
+
+@pytest.mark.parametrize(("method", "options"), [("laam", {}), ("pre", {"layers": "all"}), ("none", {})])
+def test_no_method_leaves_its_signal_on(method: str, options: dict[str, Any]) -> None:
+    own, asked = new_generator("bart", method, **options), requests(Unit.TOKENS)
+    for weight in own.model.signal_parameters():
+        torch.nn.init.normal_(weight)
+    own.generate_with_signal(asked)
+    ids = [result.ids for result in own.generate_without_signal(asked, limit=20)]
+    assert ids == base_alone(own, asked, max_new_tokens=20)
+
+
+@pytest.mark.parametrize(("kind", "task"), [("bart", "SEQ_2_SEQ_LM"), ("llama", "CAUSAL_LM")])
+def test_a_base_that_peft_wraps_can_write(kind: str, task: str) -> None:
+    import peft
+
+    tokenizer = TOKENIZERS[KINDS[kind]]()
+    wrapped = peft.get_peft_model(
+        tiny_model(kind, vocab_size=len(tokenizer)),
+        peft.LoraConfig(task_type=task, target_modules=["q_proj"], init_lora_weights=False),
+    )
+    own = TextGenerator(
+        attach(wrapped, "pre", tokenizer=tokenizer), Encoder(tokenizer, kind == "bart", "summarize", 64)
+    )
+    asked = requests(Unit.TOKENS)
+    assert [result.ids for result in own.generate_without_signal(asked, limit=20)] == base_alone(
+        own, asked, max_new_tokens=20
+    )
+
+
+@both_kinds
+def test_length_and_sampling_settings_of_the_base_are_ignored(kind: str) -> None:
+    own, asked = new_generator(kind), requests(Unit.TOKENS)
+    before = [STRATEGIES["plain"](limit=limit).write(own, asked) for limit in (30, 2)]
+    assert any(result.ended for result in before[0])
+    assert not all(result.ended for result in before[1])
+    lengths = {"min_length": 60, "min_new_tokens": 50, "max_length": 70, "forced_eos_token_id": EOS}
+    settings = {**lengths, "do_sample": True, "temperature": 0.6}
+    own.model.generation_config.update(**settings)
+    assert [STRATEGIES["plain"](limit=limit).write(own, asked) for limit in (30, 2)] == before
+
+
+@both_kinds
+def test_settings_of_a_generator_hold_unless_a_call_overrides_them(kind: str) -> None:
+    def loops(result: Result) -> bool:
+        pairs = list(pairwise(result.ids))
+        return len(set(pairs)) < len(pairs)
+
+    plain, asked = new_generator(kind, ending=1), requests(Unit.TOKENS)
+    own = TextGenerator(plain.model, plain.encoder, no_loops=2, max_new_tokens=60, num_beams=2)
+    assert own.settings == {"no_loops": 2, "max_new_tokens": 60, "num_beams": 2}
+    assert any(loops(result) for result in plain.generate_without_signal(asked, limit=60, num_beams=2))
+    for write in (own.generate_with_signal, own.generate_without_signal):
+        results = write(asked)
+        assert not any(loops(result) for result in results)
+        assert all(result.tokens_spent == 2 * (len(result.ids) + result.ended) <= 120 for result in results)
+    assert all(result.tokens_spent <= 60 for result in STRATEGIES["best_of_n"](n=1).write(own, asked))
+
+
+@both_kinds
+def test_the_limit_stays_within_the_model_s_room(kind: str) -> None:
+    own, asked = new_generator(kind), requests(Unit.TOKENS)
+    own.model.base_model.get_output_embeddings().weight.data[EOS] = 0
+    longest = max(len(result.ids) for result in own.generate_without_signal(asked))
+    assert longest == ROOM - own.first_column(own.inputs(asked))
+    with pytest.raises(SourceError, match="500 tokens, but this model has 400 positions"):
+        own.pad([[5] * 500])
+
+
+def test_eos_probabilities_are_those_of_the_model_itself() -> None:
+    own, (asked,) = generator("llama"), requests(Unit.TOKENS, (6,))
+    inputs = own.inputs([asked])["input_ids"]
+    for name in ("natural", "plain", "forced_eos", "truncate", "min_max", "exponential_decay", *SAMPLED):
+        (result,) = strategy(name).write(own, [asked])
+        assert result.ids
+        if name in ("natural", "endings"):
+            continue  # written with the signal, so not what the base gives alone
+        sequence = torch.cat([inputs, torch.tensor([result.ids])], 1)
+        with torch.inference_mode():
+            chances = own.model.base_model(sequence).logits.softmax(-1)[0, inputs.shape[1] - 1 :, EOS]
+        known = torch.tensor(result.eos_curve)
+        assert torch.allclose(known, chances[: len(known)], atol=2e-6), name
+        if result.ended or name == "truncate":
+            assert result.eos_probability == pytest.approx(float(chances[-1]), abs=2e-6)
+
+
+def test_counting_without_a_tokenizer_is_refused_before_writing(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = TOKENIZERS["byte_level"]()
+    own = TextGenerator(
+        attach(tiny_model("gpt2", vocab_size=len(tokenizer)), "none"), Encoder(tokenizer, False, "summarize", 80)
+    )
+    assert len(own.generate_without_signal(requests(Unit.TOKENS), limit=2)) == 3
+    monkeypatch.setattr(own.model.base_model, "generate", None)
+    with pytest.raises(TokenizerError, match="Counting words needs the tokenizer"):
+        own.generate_without_signal(requests(Unit.WORDS))
+
+
+def test_a_language_token_is_no_part_of_the_window() -> None:
+    tokenizer = TOKENIZERS["sentencepiece"]()
+    base = tiny_model("bart", vocab_size=len(tokenizer))
+    base.generation_config.forced_bos_token_id = 50
+    own = TextGenerator(attach(base, "none", tokenizer=tokenizer), Encoder(tokenizer, True, "summarize", 80))
+    for name, options, length, wish in [
+        ("exponential_decay", {"factor": 1e6}, 7, 0), ("forced_eos", {}, 8, 0), ("min_max", {"window": 0.0}, 8, 50),
+    ]:  # fmt: skip
+        base.final_logits_bias[0, EOS] = wish
+        (result,) = STRATEGIES[name](**options).write(own, requests(Unit.TOKENS, (8,)))
+        assert result.ids[0] == 50
+        assert result.ended
+        assert result.length == len(result.ids) - 1 == length
+
+
+def test_targets_are_converted_at_the_rate_of_the_source() -> None:
+    own = generator("llama")
+    source = "A good summary says what happened. Nobody cares why."
+    request = Request("key", source, 18, Unit.WORDS)
+    assert own.convert(request, Unit.WORDS) == 18
+    assert own.convert(request, Unit.TOKENS) == 2 * len(own.encode(source))
+    assert own.convert(request, Unit.SENTENCES) == 4
+    assert own.convert(replace(request, target=1), Unit.SENTENCES) == 1
+
+
+@pytest.mark.parametrize("landing", ["natural", "exact", "at_most"])
+@both_kinds
+def test_our_own_loop_and_generate_write_the_same(kind: str, landing: str, caplog: pytest.LogCaptureFixture) -> None:
+    own, asked = new_generator(kind), requests(Unit.WORDS)
+    asked = [replace(request, landing=Landing(landing)) for request in asked]
+    for name in ("generate_with_signal", "generate_without_signal"):
+        write = getattr(TextGenerator(own.model, own.encoder), name)  # a new generator logs its reason again
+        with caplog.at_level("DEBUG", "impatience"):
+            ours = write(asked)
+            assert not caplog.records
+            theirs = write(asked, logits_processor=[])
+            assert "with generate, because of logits_processor" in caplog.text
+        caplog.clear()
+        assert [replace(result, eos_probability=None, eos_curve=()) for result in ours] == [
+            replace(result, eos_probability=None, eos_curve=()) for result in theirs
+        ]
+        for mine, its in zip(ours, theirs, strict=True):
+            assert mine.eos_curve == pytest.approx(its.eos_curve, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "unit"),
+    [
+        *product(["llama", "gpt2", "bart", "marian", "t5"], ["pre"], list(Unit)),
+        *product(["llama", "bart"], ["glide", "rpe", "lrpe", "none"], [Unit.WORDS]),
+        ("bart", "laam", Unit.WORDS),
+    ],
+)
+def test_a_prefix_is_continued_the_same_in_the_loop_with_generate_and_alone(kind: str, method: str, unit: Unit) -> None:
+    own = new_generator(kind, method, tokenizer="byte_level", ending=1.5)
+    asked = requests(unit, (1, 2, 2) if unit is Unit.SENTENCES else (9, 14, 20))
+    own.settings = {"no_loops": 3}
+    whole = own.generate_with_signal(asked)
+    asked = [
+        replace(asked[0], prefix=whole[0].ids[:7]),
+        replace(asked[1], draw=1),
+        replace(asked[2], prefix=whole[2].ids[:11], draw=2),
+    ]
+    looped = own.generate_with_signal(asked)
+    assert (looped[0].ids, looped[0].landed) == (whole[0].ids, whole[0].landed), "it goes on as it did"
+    assert looped[0].tokens_spent == whole[0].tokens_spent - len(asked[0].prefix)
+    assert looped[1].ids != whole[1].ids
+    alone = [own.generate_with_signal([request])[0] for request in asked]
+    own.can_use_loop = lambda *args: False  # type: ignore[method-assign]
+    for others in (own.generate_with_signal(asked), alone):
+        for result, other in zip(looped, others, strict=True):
+            chance = other.eos_probability and pytest.approx(other.eos_probability, abs=1e-4)
+            assert replace(result, eos_curve=(), eos_probability=chance) == replace(other, eos_curve=())
+
+
+def test_max_new_tokens_does_not_count_the_prefix() -> None:
+    own, asked = new_generator("llama", ending=0), requests(Unit.WORDS, (9, 14))
+    asked[0] = replace(asked[0], prefix=(5, 6, 7))
+    for _ in range(2):
+        assert [len(result.ids) for result in own.generate_with_signal(asked, max_new_tokens=20)] == [23, 20]
+        own.can_use_loop = lambda *args: False  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+def test_beams_are_searched_only_for_texts_that_are_not_drawn(kind: str) -> None:
+    own, asked = new_generator(kind), requests(Unit.TOKENS, (9, 14, 20))
+    own.settings = {"num_beams": 3}
+    asked[1:] = replace(asked[1], draw=1), replace(asked[2], prefix=(5, 6, 7), draw=2)
+    alone = [own.generate_with_signal([request])[0] for request in asked]
+    assert own.generate_with_signal(asked) == alone
+    own.settings = {}
+    assert own.generate_with_signal(asked)[1:] == own.generate_with_signal(asked, num_beams=3)[1:]
+    drawn = [own.generate_with_signal(asked[1:], do_sample=True) for _ in range(2)]
+    assert drawn[0] == drawn[1], "what is drawn is not drawn again"
+
+
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+@pytest.mark.parametrize("looped", [True, False])
+def test_there_is_room_for_another_ending_where_a_text_filled_the_model(
+    kind: str, looped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, asked = new_generator(kind, ending=0), requests(Unit.TOKENS, (220, 240))
+    monkeypatch.setattr(TextGenerator, "can_use_loop", lambda *args: looped)
+    for first in own.generate_with_signal(asked, max_new_tokens=300):
+        request = replace(asked[0], target=300, unit=Unit.SENTENCES)
+        endings = ending_requests(request, replace(first, length=0), 3, own.vocabulary)
+        assert max(len(ending.prefix) for ending in endings) <= len(first.ids) - 12
+        drawn = [replace(asked[0], prefix=ending.prefix, draw=ending.draw) for ending in endings]
+        results = own.generate_with_signal(drawn)
+        assert all(result.tokens_spent >= 12 or result.ended for result in results)
+
+
+def test_a_batch_has_one_landing() -> None:
+    first, second = requests(Unit.WORDS, (9, 14))
+    with pytest.raises(OptionError, match="one landing; got exact, natural"):
+        generator("llama").generate_with_signal([first, replace(second, landing=Landing.EXACT)])

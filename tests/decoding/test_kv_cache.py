@@ -1,0 +1,26 @@
+"""Attention over the key-value cache is what torch computes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from impatience.decoding.kv_cache import spread_attention
+
+
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_spread_attention_equals_torch_attention(scale: float | None) -> None:
+    draw = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(2, 3, length, 16, generator=draw) for length in (4, 50, 50))
+    mask = torch.zeros(2, 1, 1, 50)
+    mask[0, ..., :7] = mask[1, ..., 30:] = torch.finfo(torch.float32).min
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
+    torch.testing.assert_close(spread_attention(query, key, value, attn_mask=mask, scale=scale), expected)
+
+
+def test_spread_attention_of_large_numbers_stays_finite() -> None:
+    large = torch.full((1, 1, 1, 128), 30.0, dtype=torch.float16)
+    mask = torch.zeros(1, 1, 1, 1, dtype=torch.float16)
+    assert torch.equal(
+        spread_attention(large, large, torch.ones_like(large), attn_mask=mask, scale=None), torch.ones_like(large)
+    )
