@@ -273,7 +273,7 @@ def _check_requests(requests: list[Request], protocol: str, examples: Sequence[A
     seen = set()
     for request in requests:
         if request.id in seen:
-            raise DataError(f"Two requests have the id {request.id!r}. Give the examples different ids.")
+            raise DataError(f"Two requests have the key {request.id!r}. Give the examples different ids.")
         seen.add(request.id)
 
 
