@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,21 +62,6 @@ def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium, without a window."""
-    with open_browser() as found:
-        yield found
-
-
-@pytest.fixture
-def opened(browser: Any) -> Iterator[Callable[..., Any]]:
-    """What opens the page that ``impatience serve`` shows, before a stand-in for the server."""
-    from support.page_desk import desks
-
-    with desks(browser) as open_it:
-        yield open_it
-
-
-@pytest.fixture
-def desk(opened: Callable[..., Any]) -> Any:
-    """That page, with a text on it."""
-    return opened()
+    """A headless Chromium."""
+    with open_browser() as browser:
+        yield browser

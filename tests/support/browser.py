@@ -1,4 +1,4 @@
-"""A real Chromium for tests, without a window and without the network."""
+"""A real, headless Chromium for tests, without access to the network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 FLAGS = (
-    "--no-sandbox",  # Chromium refuses to run as root with it
+    "--no-sandbox",  # Chromium does not run as root in its sandbox
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
@@ -18,35 +18,35 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-LOCAL = ("file:", "data:", "blob:", "about:", "http://127.0.0.1", "http://localhost")
+LOCAL_URLS = ("file:", "data:", "blob:", "about:", "http://127.0.0.1", "http://localhost")
 
 
 def chromium() -> str:
-    """Return the executable: what IMPATIENCE_CHROMIUM names, or one on the path."""
+    """Return the path of Chromium: the one that IMPATIENCE_CHROMIUM names, or one on the PATH."""
     named = os.environ.get("IMPATIENCE_CHROMIUM")
-    found = shutil.which(named) if named else shutil.which("chromium") or shutil.which("chromium-browser")
-    assert found, (
-        f"Tests of pages need Chromium, and {named or 'none'} was found: apt-get install chromium, "
+    path = shutil.which(named) if named else shutil.which("chromium") or shutil.which("chromium-browser")
+    assert path, (
+        f"Tests of pages need Chromium, and {named or 'chromium'} was not found: apt-get install chromium, "
         "or set IMPATIENCE_CHROMIUM to an executable."
     )
-    return found
+    return path
 
 
 @dataclass
-class Seen:
-    """What a page did: errors it logged or raised, requests that failed, and those that went elsewhere."""
+class PageLog:
+    """Errors that a page logged or raised, requests that failed, and requests to other machines."""
 
     errors: list[str] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-    elsewhere: list[str] = field(default_factory=list)
+    failed_requests: list[str] = field(default_factory=list)
+    outside_requests: list[str] = field(default_factory=list)
 
     def assert_clean(self) -> None:
-        assert (self.errors, self.failed, self.elsewhere) == ([], [], [])
+        assert (self.errors, self.failed_requests, self.outside_requests) == ([], [], [])
 
 
 @contextmanager
 def open_browser() -> Iterator[Any]:
-    """Start Chromium with a profile of its own, and end it."""
+    """Start Chromium with a new profile, and end it."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -58,30 +58,30 @@ def open_browser() -> Iterator[Any]:
 
 
 @contextmanager
-def open_page(browser: Any, **options: Any) -> Iterator[tuple[Any, Seen]]:
-    """Open an empty page in a fresh context that can reach nothing but this machine.
+def open_page(browser: Any, **options: Any) -> Iterator[tuple[Any, PageLog]]:
+    """Open an empty page in a new context that can reach only this machine.
 
     Args:
-        browser: From ``open_browser``.
-        **options: Of the context, e.g. ``color_scheme="dark"`` or ``viewport={"width": 390, "height": 800}``.
+        browser: Browser from ``open_browser``.
+        **options: Options of the context, e.g. ``color_scheme="dark"`` or ``viewport={"width": 390, "height": 800}``.
     """
-    seen = Seen()
+    log = PageLog()
     context = browser.new_context(**options)
 
     def guard(route: Any) -> None:
         url = route.request.url
-        if url.startswith(LOCAL):
+        if url.startswith(LOCAL_URLS):
             route.continue_()
         else:
-            seen.elsewhere.append(url)
+            log.outside_requests.append(url)
             route.abort()
 
     context.route("**/*", guard)
     page = context.new_page()
-    page.on("console", lambda message: seen.errors.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: seen.errors.append(str(error)))
-    page.on("requestfailed", lambda request: seen.failed.append(request.url))
+    page.on("console", lambda message: log.errors.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: log.errors.append(str(error)))
+    page.on("requestfailed", lambda request: log.failed_requests.append(request.url))
     try:
-        yield page, seen
+        yield page, log
     finally:
         context.close()

@@ -1,4 +1,4 @@
-"""A stand-in for a server, in a thread on loopback."""
+"""Runs a fake server in a thread on loopback."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Server = TypeVar("Server", bound=ThreadingHTTPServer)
 
 
 @contextmanager
-def running(server: Server, over: Event) -> Iterator[Server]:
-    """Run a server for as long as the block lasts; ``over`` is set at its end, for requests that wait for it."""
+def running(server: Server, finished: Event) -> Iterator[Server]:
+    """Run a server for as long as the block lasts; ``finished`` is set at its end, for requests that wait for it."""
     with server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
             yield server
         finally:
-            over.set()
+            finished.set()
             server.shutdown()
             thread.join()

@@ -1,4 +1,4 @@
-"""A server in a thread, and a plain client for it."""
+"""A real server with a tiny model in a thread, and a plain HTTP client for it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
+
+import pytest
 
 from impatience import Writer, attach
 from impatience.server import Access, Limits, Server, create_app, listen
@@ -40,7 +42,7 @@ class Reply:
 
     @property
     def error(self) -> dict[str, Any]:
-        """The error, which has all fields and no other."""
+        """The error; it has all fields and no others."""
         assert set(self.json) == {"error"}, self.json
         error: dict[str, Any] = self.json["error"]
         assert set(error) == {"message", "type", "param", "code"}
@@ -53,17 +55,17 @@ class Reply:
 
 def events(body: bytes) -> list[tuple[str, Any]]:
     """Return the names and data of server-sent events."""
-    found = []
+    parsed = []
     for block in body.decode().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.splitlines())
         if fields:
             data = fields["data"]
-            found.append((fields.get("event", ""), data if data == "[DONE]" else json.loads(data)))
-    return found
+            parsed.append((fields.get("event", ""), data if data == "[DONE]" else json.loads(data)))
+    return parsed
 
 
 class Client:
-    """Talks to a server on loopback, one connection a request."""
+    """A client of a server on loopback; opens one connection for each request."""
 
     def __init__(self, port: int, **headers: str) -> None:
         self.port, self.headers = port, headers
@@ -75,9 +77,10 @@ class Client:
     def open(self, path: str, body: Any = None, method: str = "", **headers: str) -> http.client.HTTPConnection:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        sent = {"Content-Type": "application/json"} if body is not None else {}
-        names = {**sent, **self.headers, **{name.replace("_", "-"): value for name, value in headers.items()}}
-        connection.request(method or ("GET" if body is None else "POST"), path, content, names)
+        content_type = {"Content-Type": "application/json"} if body is not None else {}
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        all_headers = {**content_type, **self.headers, **given}
+        connection.request(method or ("GET" if body is None else "POST"), path, content, all_headers)
         return connection
 
     def __call__(self, path: str, body: Any = None, method: str = "", **headers: str) -> Reply:
@@ -97,6 +100,7 @@ class Client:
 def running(
     writer: Writer, limits: Limits | None = None, access: Access | None = None
 ) -> Iterator[tuple[Client, Service, Server]]:
+    """Run a server for as long as the block lasts."""
     sock = listen("127.0.0.1", 0)
     server = Server(create_app(writer, NAME, limits, access), stop_seconds=5)
     thread = Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
@@ -111,8 +115,26 @@ def running(
 
 
 def eventually(condition: Callable[[], Any]) -> None:
-    """Wait for what another thread does, and fail if it does not."""
+    """Wait until another thread has made a condition true; fail after 20 seconds."""
     deadline = time.monotonic() + 20
     while not condition():
-        assert time.monotonic() < deadline, "it never happened"
+        assert time.monotonic() < deadline, "the condition did not become true"
         time.sleep(0.005)
+
+
+class HeldWriter:
+    """Holds a writer's batches back until ``release`` is set.
+
+    Attributes:
+        batches: Targets of each batch so far.
+    """
+
+    def __init__(self, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.release, self.batches, write = Event(), [], writer.write_streams  # type: ignore[var-annotated]
+
+        def held(streams: Any, sources: Any, **kwargs: Any) -> None:
+            self.batches.append([stream.request.target for stream in streams])
+            assert self.release.wait(30)
+            write(streams, sources, **kwargs)
+
+        monkeypatch.setattr(writer, "write_streams", held)

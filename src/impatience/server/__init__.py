@@ -1,4 +1,4 @@
-"""A server that writes to length: OpenAI's interface, a simpler one, and a page."""
+"""Serves a model over HTTP: OpenAI's interface with a length, a simpler one, and a web page."""
 
 from impatience.server.app import create_app
 from impatience.server.run import Server, listen, serve

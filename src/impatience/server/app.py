@@ -1,10 +1,10 @@
-"""The routes of a server."""
+"""Defines the routes of the server."""
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,14 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from impatience.data import Request
-from impatience.decoding.results import Piece, Result
+from impatience.decoding.results import Result
 from impatience.errors import ImpatienceError
 from impatience.lengths import Landing
-from impatience.server.completions import Form, ask_of
-from impatience.server.errors import ApiError, ErrorReply, misread, refusal
+from impatience.server.errors import ApiError, ErrorReply, to_api_error, validation_error
 from impatience.server.middleware import AccessMiddleware
-from impatience.server.responses import ClientGone, EventStream, event, json_reply, while_connected
-from impatience.server.schemas import ChatBody, CompletionBody, WriteBody, WriteReply, report
+from impatience.server.openai_api import CompletionCall, check_model
+from impatience.server.responses import ClientDisconnected, EventStream, event, json_reply, while_connected
+from impatience.server.schemas import ChatBody, CompletionBody, WriteBody, WriteReply, report_fields
 from impatience.server.service import OpenRequest, Service
 from impatience.server.settings import Access, Limits
 from impatience.version import __version__
@@ -34,26 +34,19 @@ from impatience.writing.writer import Writer
 
 log = logging.getLogger(__name__)
 
-_PAGE = Path(__file__).parent / "static"
+_STATIC = Path(__file__).parent / "static"
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": ErrorReply, "description": "The request cannot be answered"},
-    "5XX": {"model": ErrorReply, "description": "The server is being stopped, or too slow"},
+    "4XX": {"model": ErrorReply, "description": "The request is not accepted"},
+    "5XX": {"model": ErrorReply, "description": "The server is stopping, too slow, or failed"},
 }
-_SLACK = 10
-"""Seconds that a client has to read the end of a stream when its time is over."""
 _EVENT = {"type": "object", "properties": {"event": {"type": "string"}, "data": {"type": "string"}}}
-_STREAMS: dict[str, Any] = {"content": {"text/event-stream": {"schema": _EVENT}}}
+_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
+_READ_SECONDS = 10
+"""How long a client may take to read the end of a stream once the time for writing is over."""
 
 
 def create_app(writer: Writer, name: str, limits: Limits | None = None, access: Access | None = None) -> FastAPI:
-    """Return a server's application; its ``state.service`` is what answers.
-
-    Args:
-        writer: What writes.
-        name: What clients call the model.
-        limits: What is taken on.
-        access: Who may use it.
-    """
+    """Return the application of a server whose model clients call ``name``; ``state.service`` is its ``Service``."""
     limits, access = limits or Limits(), access or Access()
     service = Service(writer, name, limits, log_texts=access.log_texts)
 
@@ -67,165 +60,150 @@ def create_app(writer: Writer, name: str, limits: Limits | None = None, access: 
         title="impatience",
         version=__version__,
         description="Writes texts to length.",
-        docs_url=None,  # they would load scripts from elsewhere
+        docs_url=None,  # FastAPI's pages of documentation load scripts from other sites
         redoc_url=None,
         lifespan=lifespan,
         responses=_ERRORS,
-        dependencies=[Security(HTTPBearer(auto_error=False))] if access.key else [],  # says so; the gate checks
+        dependencies=[Security(HTTPBearer(auto_error=False))] if access.key else [],  # for the schema only
     )
     app.state.service = service
-    files = [file.name for file in _PAGE.iterdir()]
     app.add_middleware(
-        AccessMiddleware, key=access.key, body_bytes=limits.body_bytes, metrics=service.metrics, files=files
+        AccessMiddleware,
+        key=access.key,
+        body_bytes=limits.body_bytes,
+        metrics=service.metrics,
+        static_files=[file.name for file in _STATIC.iterdir()],
     )
     if access.origins:
         headers = ["authorization", "content-type"]
         app.add_middleware(
             CORSMiddleware, allow_origins=list(access.origins), allow_methods=["GET", "POST"], allow_headers=headers
         )
-    _add_errors(app)
-    _add_writing(app, service)
-    _add_state(app, service)
-    app.mount("/static", StaticFiles(directory=_PAGE), name="static")
+    _add_error_handlers(app)
+    _add_writing_routes(app, service)
+    _add_other_routes(app, service)
+    app.mount("/static", StaticFiles(directory=_STATIC), name="static")
     return app
 
 
-def _add_errors(app: FastAPI) -> None:
+def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(ApiError)
-    async def refused(request: HttpRequest, error: ApiError) -> Response:
-        del request
+    async def api_error(http_request: HttpRequest, error: ApiError) -> Response:
+        del http_request
         return json_reply(error.body, error.status, error.headers)
 
     @app.exception_handler(RequestValidationError)
-    async def malformed(request: HttpRequest, error: RequestValidationError) -> Response:
-        return await refused(request, misread(error.errors()[0], request.headers.get("content-type")))
+    async def invalid_request(http_request: HttpRequest, error: RequestValidationError) -> Response:
+        content_type = http_request.headers.get("content-type")
+        return await api_error(http_request, validation_error(error.errors()[0], content_type))
 
     @app.exception_handler(HTTPException)
-    async def unknown(request: HttpRequest, error: HTTPException) -> Response:
-        answer = await refused(request, ApiError(error.status_code, f"{error.detail}.", None))
-        answer.headers.update(error.headers or {})
-        return answer
+    async def http_error(http_request: HttpRequest, error: HTTPException) -> Response:
+        del http_request
+        return json_reply(ApiError(error.status_code, f"{error.detail}.").body, error.status_code, error.headers)
 
 
-def _add_writing(app: FastAPI, service: Service) -> None:
-    @app.post("/v1/write", response_model=WriteReply, responses={200: _STREAMS})
-    async def write(body: WriteBody, request: HttpRequest) -> Response:
+def _add_writing_routes(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/write", response_model=WriteReply, responses=_STREAM)
+    async def write(body: WriteBody, http_request: HttpRequest) -> Response:
         """Write a text to a length."""
-        id = uuid.uuid4().hex  # noqa: A001
+        return await _answer(http_request, _WriteCall(body, service), body.tries)
 
-        def ask() -> Request:
-            target, unit = body.target.counted
-            return Request(id, body.text, target, unit, Landing.parse(body.landing), body.task)
+    @app.post("/v1/chat/completions", response_model=None, responses=_STREAM)
+    async def chat(body: ChatBody, http_request: HttpRequest) -> Response:
+        """Answer a chat to a length: OpenAI's interface with ``target`` and ``landing``."""
+        return await _answer(http_request, CompletionCall(body, service))
 
-        def reply(result: Result) -> dict[str, Any]:
-            return {"id": id, "model": service.name, "text": result.text, "report": report(result)}
-
-        job = await _begin(service, ask, body.stream, "text", body.tries)
-        if body.stream:
-            return _stream(_written(job, reply), job)
-        return await _whole(request, job, reply, "text")
-
-    @app.post("/v1/chat/completions", response_model=None, responses={200: _STREAMS})
-    async def chat(body: ChatBody, request: HttpRequest) -> Response:
-        """Write an answer to a chat, to a length; as OpenAI's, with ``target`` and ``landing``."""
-        return await _complete(service, body, request, "messages")
-
-    @app.post("/v1/completions", response_model=None, responses={200: _STREAMS})
-    async def complete(body: CompletionBody, request: HttpRequest) -> Response:
-        """Write from a prompt, to a length; as OpenAI's, with ``target`` and ``landing``."""
-        return await _complete(service, body, request, "prompt")
+    @app.post("/v1/completions", response_model=None, responses=_STREAM)
+    async def complete(body: CompletionBody, http_request: HttpRequest) -> Response:
+        """Write from a prompt to a length: OpenAI's interface with ``target`` and ``landing``."""
+        return await _answer(http_request, CompletionCall(body, service))
 
 
-def _add_state(app: FastAPI, service: Service) -> None:
+def _add_other_routes(app: FastAPI, service: Service) -> None:
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        """List the model, and what it can be asked for."""
-        return {"object": "list", "data": [service.card()]}
+        """List the model with its units, tasks, landings and limits."""
+        return {"object": "list", "data": [service.model_card()]}
 
     @app.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
         """Show the model."""
-        if name != service.name:
-            raise ApiError(404, f"There is no model {name!r} here; there is {service.name!r}.", "model_not_found")
-        return service.card()
+        check_model(name, service)
+        return service.model_card()
 
     @app.get("/healthz")
     async def health() -> Response:
-        """Say whether requests are taken."""
-        if service.draining:
-            return json_reply({"status": "stopping"}, 503)
-        return json_reply({"status": "ok"})
+        """Report whether the server accepts requests."""
+        return json_reply({"status": "stopping"}, 503) if service.draining else json_reply({"status": "ok"})
 
     @app.get("/metrics")
     async def metrics() -> Response:
-        """Show the counts, for Prometheus."""
+        """Show the metrics for Prometheus."""
         return Response(service.metrics.expose(), media_type="text/plain; version=0.0.4")
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        """Show the page."""
-        return FileResponse(_PAGE / "index.html")
+        return FileResponse(_STATIC / "index.html")
 
 
-async def _complete(service: Service, body: ChatBody | CompletionBody, request: HttpRequest, field: str) -> Response:
-    form = Form.new(isinstance(body, ChatBody), uuid.uuid4().hex, service.name)
-    job = await _begin(service, lambda: ask_of(body, form.id, service), bool(body.stream), field)
-    if body.stream:
-        usage = body.stream_options is not None and body.stream_options.include_usage
-        return _stream(_spoken(form.stream(job, usage=usage), field), job)
-    return await _whole(request, job, lambda result: form.reply(result, job.source_tokens), field)
+class _WriteCall:
+    """One call of ``/v1/write``."""
+
+    source_field = "text"
+
+    def __init__(self, body: WriteBody, service: Service) -> None:
+        self.body, self.service = body, service
+        self._id = uuid.uuid4().hex
+
+    def request(self) -> Request:
+        target, unit = self.body.target.length_and_unit
+        return Request(self._id, self.body.text, target, unit, Landing.parse(self.body.landing), self.body.task)
+
+    def reply(self, result: Result, source_tokens: int = 0) -> dict[str, Any]:
+        del source_tokens
+        return {"id": self._id, "model": self.service.name, "text": result.text, "report": report_fields(result)}
+
+    async def events(self, open_request: OpenRequest) -> AsyncIterator[str]:
+        async for item in open_request.items():
+            if isinstance(item, Result):
+                yield event(self.reply(item), "result")
+            else:
+                yield event({**vars(item), "unit": str(item.unit)}, "piece")
 
 
-async def _begin(service: Service, ask: Callable[[], Request], pieces: bool, field: str, tries: int = 1) -> OpenRequest:
+async def _answer(http_request: HttpRequest, call: _WriteCall | CompletionCall, tries: int = 1) -> Response:
+    """Write the text of a call; return it whole, or as a stream of events."""
+    service, stream = call.service, bool(call.body.stream)
     try:
-        return await service.begin(ask(), pieces=pieces, tries=tries)
+        open_request = await service.accept(call.request(), pieces=stream, tries=tries)
     except ImpatienceError as error:
-        raise refusal(error, field) from error
-
-
-def _stream(events: AsyncIterator[str], job: OpenRequest) -> EventStream:
-    return EventStream(events, job.close, job.service.limits.seconds + _SLACK)
-
-
-async def _whole(
-    request: HttpRequest, job: OpenRequest, reply: Callable[[Result], dict[str, Any]], field: str
-) -> Response:
-    """Wait for a text, and send it; if the client hangs up, nobody sees what is sent."""
+        raise to_api_error(error, call.source_field) from error
+    if stream:
+        return EventStream(_events(call, open_request), open_request.close, service.limits.seconds + _READ_SECONDS)
     try:
-        return json_reply(reply(await while_connected(request.receive, job.result())))
-    except ClientGone:
-        return Response(status_code=499)
+        result = await while_connected(http_request.receive, open_request.result())
+        return json_reply(call.reply(result, open_request.source_tokens))
+    except ClientDisconnected:
+        return Response(status_code=499)  # for the metrics only
     except Exception as error:
-        raise _told(error, field) from error
+        raise _logged_error(error, call.source_field) from error
     finally:
-        job.close()
+        open_request.close()
 
 
-async def _written(job: OpenRequest, reply: Callable[[Result], dict[str, Any]]) -> AsyncIterator[str]:
-    """Yield the events of a text that is being written."""
+async def _events(call: _WriteCall | CompletionCall, open_request: OpenRequest) -> AsyncIterator[str]:
+    """Yield the events of a call; an error becomes the last one."""
     try:
-        async for item in job.items():
-            yield event("result", reply(item)) if isinstance(item, Result) else event("piece", _piece(item))
+        async for item in call.events(open_request):
+            yield item
     except Exception as error:
-        yield event("error", _told(error, "text").body)
+        yield event(_logged_error(error, call.source_field).body, "error")
 
 
-async def _spoken(events: AsyncIterator[str], field: str) -> AsyncIterator[str]:
-    """Pass on the events of a chat; an error is one of them."""
-    try:
-        async for one in events:
-            yield one
-    except Exception as error:
-        yield event("error", _told(error, field).body)
-
-
-def _told(error: Exception, field: str) -> ApiError:
-    """Return what a client is told of an error; what nobody foresaw is logged."""
-    told = refusal(error, field)
-    if told.status == 500:
+def _logged_error(error: Exception, source_field: str) -> ApiError:
+    """Return the error for the client; log an unexpected one."""
+    api_error = to_api_error(error, source_field)
+    if api_error.status == 500:
         log.error("A text could not be written.", exc_info=error)
-    return told
-
-
-def _piece(piece: Piece) -> dict[str, Any]:
-    return {**vars(piece), "unit": str(piece.unit)}
+    return api_error

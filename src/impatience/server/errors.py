@@ -1,4 +1,4 @@
-"""What a client is told when it does not get a text: errors in the shape that OpenAI's clients know."""
+"""Turns exceptions into error replies in the shape that OpenAI's clients read."""
 
 from __future__ import annotations
 
@@ -10,39 +10,31 @@ from pydantic import BaseModel, Field
 from impatience.errors import ImpatienceError, TargetError
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
-_WRONG_TARGETS = {
-    "extra_forbidden": "there is no such unit",
+_TARGET_MISTAKES = {
+    "extra_forbidden": "unknown unit",
     "missing": "it is missing",
-    "model_attributes_type": "it is no object",
+    "model_attributes_type": "it is not an object",
 }
-"""What pydantic calls the slips that are made with targets, and what they are."""
+"""Messages for targets that cannot be read, by pydantic's type of error."""
 
 
 class ErrorBody(BaseModel):
-    """What went wrong."""
+    """Error of a request."""
 
-    message: str = Field(description="What was given, what is accepted, and what to do.")
-    type: str = Field(description="What kind of error it is.")
-    param: str | None = Field(description="The field that it is about.")
-    code: str | None = Field(description="A name for it that programs can rely on.")
+    message: str = Field(description="What was wrong, what is accepted and what to do.")
+    type: str = Field(description="Kind of error.")
+    param: str | None = Field(description="Field at fault.")
+    code: str | None = Field(description="Stable name of the error, for programs.")
 
 
 class ErrorReply(BaseModel):
-    """A refused or failed request."""
+    """Reply to a request that failed."""
 
     error: ErrorBody
 
 
 class ApiError(Exception):
-    """A request that gets no text.
-
-    Args:
-        status: Of the reply.
-        message: What was given, what is accepted, and what to do.
-        code: A name that programs can rely on.
-        param: The field that it is about.
-        retry_after: Seconds after which it is worth another try.
-    """
+    """An error for the client: the HTTP status, the fields of ``ErrorBody``, and seconds after which to try again."""
 
     def __init__(
         self,
@@ -57,48 +49,39 @@ class ApiError(Exception):
 
     @property
     def body(self) -> dict[str, Any]:
-        """What the client is sent."""
+        """The JSON content of the reply."""
         kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
     @property
     def headers(self) -> dict[str, str]:
-        """What the reply's head says besides."""
+        """The additional headers of the reply."""
         headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
         return headers | ({"WWW-Authenticate": "Bearer"} if self.status == 401 else {})
 
 
-def refusal(error: BaseException, source: str) -> ApiError:
-    """Say to a client what an exception means.
-
-    Args:
-        error: What was raised.
-        source: The field that has the text to write from.
-    """
+def to_api_error(error: BaseException, source_field: str) -> ApiError:
+    """Return the error that a client gets for an exception; ``source_field`` is the request's field with the text."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, TargetError):
         return ApiError(400, str(error), "invalid_target", "target")
     if isinstance(error, ImpatienceError):
-        return ApiError(400, str(error), "invalid_source", source)
+        return ApiError(400, str(error), "invalid_source", source_field)
     return ApiError(500, "The text could not be written. The server's log says why.", "internal_error")
 
 
-def misread(error: Mapping[str, Any], content_type: str | None) -> ApiError:
-    """Say to a client why its request could not be read.
-
-    Args:
-        error: The first of pydantic's errors.
-        content_type: What the request said of itself.
-    """
-    kind, where = str(error["type"]), ".".join(map(str, error["loc"][1:]))
-    if isinstance(error.get("input"), bytes):  # what is not said to be JSON is not parsed
+def validation_error(error: Mapping[str, Any], content_type: str | None) -> ApiError:
+    """Return the error that a client gets for pydantic's first error with its request."""
+    kind, field = str(error["type"]), ".".join(map(str, error["loc"][1:]))
+    if isinstance(error.get("input"), bytes):  # FastAPI does not parse a body of another content type
         given = f"Its content type is {content_type[:80]!r}" if content_type else "It has no content type"
         message = f"The request is not read as JSON. {given}: send the header Content-Type: application/json."
         return ApiError(400, message, kind)
     message = str(error["msg"]).removeprefix("Value error, ")
     if kind == "json_invalid":
-        where = ""
-    elif tuple(error["loc"][1:2]) == ("target",) and kind in _WRONG_TARGETS:
-        message = f'{_WRONG_TARGETS[kind]}. Give one of words, characters, sentences and tokens, as in {{"words": 40}}'
-    return ApiError(400, f"{where or 'The request'}: {message}.", kind, where or None)
+        field = ""
+    elif tuple(error["loc"][1:2]) == ("target",) and kind in _TARGET_MISTAKES:
+        units = "Give one of words, characters, sentences and tokens"
+        message = f'{_TARGET_MISTAKES[kind]}. {units}, as in {{"words": 40}}'
+    return ApiError(400, f"{field or 'The request'}: {message}.", kind, field or None)

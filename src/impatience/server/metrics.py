@@ -1,4 +1,4 @@
-"""What a server counts, for Prometheus."""
+"""Counts requests, batches and texts for Prometheus."""
 
 from __future__ import annotations
 
@@ -14,38 +14,33 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class ServerMetrics:
-    """The counts of one server, in a registry of its own.
+    """Metrics of one server, in their own registry."""
 
-    Args:
-        taken: Tells how many requests are being answered or wait.
-        waiting: Tells how many texts have not been begun.
-    """
-
-    def __init__(self, taken: Callable[[], int], waiting: Callable[[], int]) -> None:
+    def __init__(self, open_requests: Callable[[], int], waiting_texts: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()
-        own: dict[str, Any] = {"namespace": "impatience", "registry": self._registry}
-        self._requests = Counter("requests", "Requests by route and status", ("route", "status"), **own)
-        self._seconds = Histogram("request_seconds", "Time of a request", ("route",), buckets=_SECONDS, **own)
-        self._rows = Histogram("batch_rows", "Texts that are written together", buckets=_ROWS, **own)
-        self._texts = Counter("texts", "Texts by how they landed", ("unit", "landed"), **own)
-        self._tokens = Counter("written_tokens", "Tokens of the texts that were written", **own)
-        Gauge("requests_open", "Requests that are being answered or wait", **own).set_function(taken)
-        Gauge("texts_waiting", "Texts that have not been begun", **own).set_function(waiting)
+        shared: dict[str, Any] = {"namespace": "impatience", "registry": self._registry}
+        self._requests = Counter("requests", "HTTP requests by route and status", ("route", "status"), **shared)
+        self._seconds = Histogram("request_seconds", "Duration of a request", ("route",), buckets=_SECONDS, **shared)
+        self._rows = Histogram("batch_rows", "Texts in a batch", buckets=_ROWS, **shared)
+        self._texts = Counter("texts", "Finished texts by unit and ending", ("unit", "landed"), **shared)
+        self._tokens = Counter("written_tokens", "Tokens of finished texts", **shared)
+        Gauge("requests_open", "Open requests, running or waiting", **shared).set_function(open_requests)
+        Gauge("texts_waiting", "Texts in the queue", **shared).set_function(waiting_texts)
 
     def request(self, route: str, status: int, seconds: float) -> None:
-        """Count a request that was answered."""
+        """Count an answered HTTP request."""
         self._requests.labels(route, status).inc()
         self._seconds.labels(route).observe(seconds)
 
     def batch(self, rows: int) -> None:
-        """Count a batch that is begun."""
+        """Count a batch."""
         self._rows.observe(rows)
 
     def text(self, result: Result) -> None:
-        """Count a text that was written."""
+        """Count a finished text."""
         self._texts.labels(str(result.unit), result.landed).inc()
         self._tokens.inc(result.tokens)
 
     def expose(self) -> bytes:
-        """Return all counts as Prometheus reads them."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""Replies: JSON, and streams of events that end when nobody reads them."""
+"""Builds JSON replies and streams of server-sent events; both stop when the client disconnects."""
 
 from __future__ import annotations
 
@@ -13,61 +13,58 @@ from starlette.types import Receive, Scope, Send
 T = TypeVar("T")
 
 
-class ClientGone(Exception):  # noqa: N818
-    """The client has hung up."""
+class ClientDisconnected(Exception):  # noqa: N818
+    """The client closed the connection."""
 
 
 def json_reply(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a reply in JSON, in ASCII: what a client sent may be quoted in it, and need not be a text."""
-    own = {"Cache-Control": "no-store", **(headers or {})}
-    return Response(json.dumps(content), status, own, media_type="application/json")
+    """Return a JSON reply in ASCII: it may quote what a client sent, which need not be valid Unicode."""
+    headers = {"Cache-Control": "no-store", **(headers or {})}
+    return Response(json.dumps(content), status, headers, media_type="application/json")
 
 
-def event(name: str, data: Any) -> str:
-    """Return a server-sent event."""
-    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
+def event(data: Any, name: str = "") -> str:
+    """Return a server-sent event with JSON data, and a name if one is given."""
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {json.dumps(data)}\n\n"
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Do some work for a client, unless it hangs up.
-
-    Args:
-        receive: Of the request, whose body has been read.
-        work: What to do; it is cancelled if the client hangs up.
+    """Await work for a client whose request has been read, and cancel the work if the client disconnects.
 
     Raises:
-        ClientGone: If it did.
+        ClientDisconnected: If the client disconnected first.
     """
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_hung_up(receive))
+    task, disconnect = asyncio.ensure_future(work), asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
-        raise ClientGone
+        raise ClientDisconnected
     finally:
-        for future in (task, gone):
+        for future in (task, disconnect):
             future.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
+        await asyncio.gather(task, disconnect, return_exceptions=True)
 
 
-async def _hung_up(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 class EventStream(Response):
-    """Server-sent events as they come.
+    """A response that sends server-sent events as they come.
 
     Args:
-        events: The events.
-        close: Is called at the end, however it comes about, even if no event was ever asked for.
-        seconds: The most time that it may take to send them: a client may be there and not read.
+        events: Events to send.
+        close: Called at the end in every case, even if no event was sent.
+        seconds: Most time for sending all events: a client may stay connected and not read.
     """
 
     media_type = "text/event-stream"
 
     def __init__(self, events: AsyncIterator[str], close: Callable[[], None], seconds: float) -> None:
-        # Not no-store: Chromium then takes a stream that was read to its end for one that was aborted.
+        # Not no-store: Chromium would then report a stream that was read to its end as aborted.
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self.events, self.close, self.seconds = events, close, seconds
@@ -79,12 +76,12 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             async with asyncio.timeout(self.seconds):
                 await while_connected(receive, self._send(send))
-        except (ClientGone, TimeoutError):
+        except (ClientDisconnected, TimeoutError):
             pass
         finally:
             self.close()
 
     async def _send(self, send: Send) -> None:
-        async for one in self.events:
-            await send({"type": "http.response.body", "body": one.encode(), "more_body": True})
+        async for item in self.events:
+            await send({"type": "http.response.body", "body": item.encode(), "more_body": True})
         await send({"type": "http.response.body", "body": b""})

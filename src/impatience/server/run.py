@@ -1,4 +1,4 @@
-"""A server that runs: it listens, and when it is stopped it finishes what it has begun."""
+"""Runs a server: listens, and finishes the open requests when it is stopped."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -14,61 +15,54 @@ from impatience.errors import OptionError
 from impatience.server.service import Service
 
 STOP_SECONDS = 30
-"""How long a server that is stopped goes on with what it has begun, unless told otherwise."""
+"""How long a stopping server finishes open requests by default."""
+_ERROR_SECONDS = 1.0
+"""How long it then sends errors to the clients of those that are not finished."""
 
 
 class Server(uvicorn.Server):
-    """Listens until it is stopped, then takes no more requests, finishes those it has, and ends.
+    """Answers requests until it is stopped, then finishes the open ones and ends.
 
     Args:
-        app: What answers.
-        stop_seconds: How long it goes on at most once it is stopped; a second signal ends it at once.
+        app: Application that answers the requests.
+        stop_seconds: Most time for finishing open requests; a second signal ends them at once.
     """
 
-    _last_words = 1.0
-    """Seconds in which those who get no text are told so."""
-
     def __init__(self, app: FastAPI, stop_seconds: float = STOP_SECONDS) -> None:
-        settings = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=1,
-            ws="none",
-        )
-        super().__init__(settings)
+        quiet: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False}
+        super().__init__(uvicorn.Config(app, timeout_graceful_shutdown=1, ws="none", **quiet))
         self.service: Service = app.state.service
-        self.stop_seconds, self._stop_at = stop_seconds, 0.0
+        self.stop_seconds, self._deadline = stop_seconds, 0.0
 
     def stop(self) -> None:
-        """Take no more requests, and end when those that are there are answered."""
-        self._stop_at = time.monotonic() + self.stop_seconds
+        """Accept no more requests, and end when the open ones are answered."""
+        self._deadline = time.monotonic() + self.stop_seconds
         self.service.draining = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop when a signal says so; end at once when it says so again."""
+        """Stop at the first signal; end at once at the second."""
         del sig, frame
         if self.service.draining:
-            self._stop_at = time.monotonic()
+            self._deadline = time.monotonic()
         else:
             self.stop()
 
     async def on_tick(self, counter: int) -> bool:
-        """Look whether it is time to end; this is called ten times a second."""
+        """Check whether to end; uvicorn calls this ten times a second."""
         if self.service.draining:
-            over = time.monotonic() - self._stop_at
-            if over > 0:
-                self.service.give_up()
-            self.should_exit = not self.service.taken or over > self._last_words
+            late = time.monotonic() - self._deadline
+            if late > 0:
+                for open_request in self.service.open_requests:
+                    open_request.cancel()
+            self.should_exit = not self.service.open_requests or late > _ERROR_SECONDS
         return await super().on_tick(counter)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens.
+    """Return a listening socket.
 
     Raises:
-        OptionError: If the address cannot be had.
+        OptionError: If the address is not available.
     """
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -81,19 +75,13 @@ def listen(host: str, port: int) -> socket.socket:
             sock.close()
             raise
     except OSError as error:
-        raise OptionError(f"--host {host} --port {port} cannot be had: {error.strerror or error}.") from error
+        reason = error.strerror or error
+        raise OptionError(f"Cannot listen at --host {host} --port {port}: {reason}. Give another.") from error
     return sock
 
 
 def serve(app: FastAPI, sock: socket.socket, ready: Callable[[str], None], stop_seconds: float = STOP_SECONDS) -> None:
-    """Answer requests until a signal says to stop.
-
-    Args:
-        app: What answers.
-        sock: Where they come in.
-        ready: Is called with the server's address.
-        stop_seconds: How long it goes on at most once it is stopped.
-    """
+    """Answer requests from a listening socket until a signal stops the server; ``ready`` gets the server's address."""
     host, port = sock.getsockname()[:2]
     ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
     Server(app, stop_seconds).run(sockets=[sock])

@@ -1,4 +1,4 @@
-"""What clients send and get: the fields of the simple interface, and those of OpenAI's that are understood."""
+"""Defines the JSON that clients send and receive: the simple interface, and the supported part of OpenAI's."""
 
 from __future__ import annotations
 
@@ -16,14 +16,8 @@ Task = Literal["summarize", "rewrite", "title", "question"]
 LandingName = Literal["natural", "exact", "at_most"]
 
 
-class _Strict(BaseModel):
-    """Numbers are numbers, and no field is made up."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-
-class TargetBody(_Strict):
-    """How long the text must be: one of the units."""
+class TargetBody(BaseModel, strict=True, extra="forbid"):
+    """Length asked for, in exactly one of the units."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1, "examples": [{"words": 40}]})
 
@@ -33,52 +27,52 @@ class TargetBody(_Strict):
     tokens: Count | None = None
 
     @model_validator(mode="after")
-    def _one_unit(self) -> TargetBody:
+    def _check_one_unit(self) -> TargetBody:
         if len(given := self.model_dump(exclude_none=True)) != 1:
-            named = " and ".join(given) or "no unit"
-            raise ValueError(f"it has {named}: give one of words, characters, sentences and tokens")
+            units = " and ".join(given) or "no unit"
+            raise ValueError(f"it has {units}: give one of words, characters, sentences and tokens")
         return self
 
     @property
-    def counted(self) -> tuple[int, Unit]:
+    def length_and_unit(self) -> tuple[int, Unit]:
         """The length and its unit."""
-        ((unit, value),) = self.model_dump(exclude_none=True).items()
-        return int(value), Unit(unit)
+        ((unit, length),) = self.model_dump(exclude_none=True).items()
+        return int(length), Unit(unit)
 
 
-class WriteBody(_Strict):
-    """A text, and how long the new one must be."""
+class WriteBody(BaseModel, strict=True, extra="forbid"):
+    """A source text and the length of the text to write."""
 
-    text: str = Field(description="What to write from.", min_length=1)
+    text: str = Field(description="Text to write from.", min_length=1)
     target: TargetBody
-    task: Task | None = Field(None, description="What to do with the text; null is what the model was trained for.")
-    landing: LandingName = Field("natural", description="Who decides where the text ends.")
+    task: Task | None = Field(None, description="Task for the model; null is the task it was trained for.")
+    landing: LandingName = Field("natural", description="How the text ends.")
     stream: bool = Field(False, description="Send the text in pieces, as server-sent events.")
     tries: int = Field(1, description="Write up to so many texts, send the best; not in pieces.", ge=1, le=MOST_TRIES)
 
     @model_validator(mode="after")
-    def _whole_if_chosen(self) -> WriteBody:
+    def _check_stream(self) -> WriteBody:
         if self.stream and self.tries > 1:
-            raise ValueError("the best of several texts is known at the end: leave out stream, or tries")
+            raise ValueError("the best of several texts is known only at the end: leave out stream, or tries")
         return self
 
 
 class Report(BaseModel):
-    """How a text came out."""
+    """Length and ending of a text."""
 
     length: int
     target: int
     unit: str
     landed: Literal["natural", "forced", "missed"]
-    eos_probability: float = Field(description="What the model itself gave the end where the text stops.")
-    parts: int = Field(description="In how many parts the source was read.")
-    note: str = Field(description="What was done with a source that was read in parts, or if words cannot be counted.")
-    drawn: bool = Field(description="Whether its ending was drawn, as that of the first text did not land well.")
+    eos_probability: float = Field(description="The model's probability of ending where the text ends.")
+    parts: int = Field(description="Number of parts in which the source was read.")
+    note: str = Field(description="Explains reading in parts, or why words cannot be counted.")
+    drawn: bool = Field(description="Whether the ending was sampled, because the first text missed its target.")
     taken_back: int = Field(description="Characters at the end of the streamed pieces that are not in the text.")
 
 
 class WriteReply(BaseModel):
-    """A text, and how it came out."""
+    """A text and its report."""
 
     id: str
     model: str
@@ -86,90 +80,70 @@ class WriteReply(BaseModel):
     report: Report
 
 
-class TextPart(BaseModel):
-    """A piece of a message."""
-
-    model_config = ConfigDict(strict=True)
+class TextPart(BaseModel, strict=True):
+    """A part of a message."""
 
     type: Literal["text"]
     text: str
 
 
-class Message(BaseModel):
+class Message(BaseModel, strict=True):
     """A message of a chat."""
-
-    model_config = ConfigDict(strict=True)
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart]
 
     @field_validator("content", mode="before")
     @classmethod
-    def _text_alone(cls, content: Any) -> Any:
+    def _check_is_text(cls, content: Any) -> Any:
         if isinstance(content, str):
             return content
         if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
             return content
-        raise ValueError("only text is read here, as a string or in parts of the type text")
+        raise ValueError("only text is supported: give a string, or parts of the type text")
 
     @property
     def text(self) -> str:
-        """All that it says."""
-        if isinstance(self.content, str):
-            return self.content
-        return "\n".join(part.text for part in self.content)
+        """The whole text of the message."""
+        return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
 
 
-class StreamOptions(BaseModel):
-    """What else a stream tells."""
-
-    model_config = ConfigDict(strict=True)
+class StreamOptions(BaseModel, strict=True):
+    """Options of a stream."""
 
     include_usage: bool = False
 
 
-class _Completion(BaseModel):
-    """What a chat and a completion have in common; other fields are looked at one by one."""
+class _Completion(BaseModel, strict=True, extra="allow"):
+    """Common fields of chats and completions; ``openai_api`` checks the others one by one."""
 
-    model_config = ConfigDict(strict=True, extra="allow")
-
-    model: str = Field(description="As in /v1/models.")
-    target: TargetBody | None = Field(None, description="How long the text must be; without it, max_tokens is.")
-    landing: LandingName | None = Field(None, description='"natural"; "at_most" where max_tokens is the length.')
-    task: Task | None = Field(None, description="What to do with the text, if it does not say so itself.")
+    model: str = Field(description="Name of the model, as in /v1/models.")
+    target: TargetBody | None = Field(None, description="Length of the text; without it, max_tokens is the length.")
+    landing: LandingName | None = Field(None, description='"natural" by default; with max_tokens, "at_most".')
+    task: Task | None = Field(None, description="Task for the model, if the text itself does not say it.")
     max_tokens: Count | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 
-    @property
-    def most_tokens(self) -> int | None:
-        """The limit that clients give who do not know of targets."""
-        return self.max_tokens
-
 
 class ChatBody(_Completion):
-    """A chat, as OpenAI's clients send it, with a target."""
+    """A chat as OpenAI's clients send it, with a target."""
 
     messages: list[Message] = Field(min_length=1, max_length=1000)
     max_completion_tokens: Count | None = None
 
-    @property
-    def most_tokens(self) -> int | None:
-        """The limit that clients give who do not know of targets."""
-        return self.max_completion_tokens or self.max_tokens
-
 
 class CompletionBody(_Completion):
-    """A prompt, as OpenAI's clients send it, with a target."""
+    """A prompt as OpenAI's clients send it, with a target."""
 
     prompt: str | Annotated[list[str], Field(min_length=1, max_length=1)] = Field(description="One text.")
 
     @field_validator("prompt", mode="before")
     @classmethod
-    def _one_text(cls, prompt: Any) -> Any:
+    def _check_one_text(cls, prompt: Any) -> Any:
         if isinstance(prompt, str) or (isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str)):
             return prompt
-        raise ValueError("a request has one prompt here, and it is a text")
+        raise ValueError("only one prompt is supported: give a string")
 
     @property
     def text(self) -> str:
@@ -177,8 +151,7 @@ class CompletionBody(_Completion):
         return self.prompt if isinstance(self.prompt, str) else self.prompt[0]
 
 
-def report(result: Result) -> dict[str, Any]:
-    """Return what a client is told about a text besides the text."""
-    return Report(
-        **{name: vars(result)[name] for name in Report.model_fields} | {"unit": str(result.unit)}
-    ).model_dump()
+def report_fields(result: Result) -> dict[str, Any]:
+    """Return the report on a text as JSON fields."""
+    fields = {name: getattr(result, name) for name in Report.model_fields}
+    return Report(**fields | {"unit": str(result.unit)}).model_dump()

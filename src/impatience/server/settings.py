@@ -1,4 +1,4 @@
-"""What a server allows, and whom."""
+"""Defines the limits of a server and who may use it."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pathlib import Path
 from impatience.decoding.packing import BUDGET
 from impatience.errors import OptionError
 
-KEY_VARIABLE = "IMPATIENCE_API_KEY"
-_SHORTEST_KEY = 16
+_KEY_VARIABLE = "IMPATIENCE_API_KEY"
+_MIN_KEY_LENGTH = 16
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one server takes on.
+    """Limits of a server.
 
     Attributes:
-        requests: The most requests that are answered or wait at a time; one more is answered 429.
-        budget: The most tokens that are written at once, rows × (source + output); 1 writes one text at a time.
-        source_characters: The most characters of a text to write from.
-        target_tokens: The most tokens that a text may be asked to have, as far as that is known before.
-        body_bytes: The most bytes of a request.
-        seconds: The most time from a request to its last word.
+        requests: Most open requests, running or waiting; any more get 429.
+        budget: Most tokens of a batch, rows × (source + output); 1 writes one text at a time.
+        source_characters: Most characters of a source text.
+        target_tokens: Most tokens of a text, estimated before it is written.
+        body_bytes: Most bytes of an HTTP request.
+        seconds: Most time from a request to the end of its text.
     """
 
     requests: int = 64
@@ -42,12 +42,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class Access:
-    """Who may use a server.
+    """Rules of access to a server.
 
     Attributes:
-        key: What clients must know; None lets everybody in who reaches the server.
-        origins: Other web sites whose pages may use it.
-        log_texts: Whether texts are written to the log.
+        key: Key that clients must send; None lets in everybody who can reach the server.
+        origins: Other web sites whose pages may use the server.
+        log_texts: Whether to log the texts.
     """
 
     key: str | None = None
@@ -56,27 +56,27 @@ class Access:
 
 
 def read_key(file: Path | None) -> str | None:
-    """Read the key of a server from a file, or else from the environment; None if there is none.
+    """Read the server's key from a file, or else from the environment; return None if there is none.
 
     Raises:
-        OptionError: If the file cannot be read, or the key is not one.
+        OptionError: If the file cannot be read, or the key is too short or has invalid characters.
     """
-    where = f"--key-file {file}" if file else KEY_VARIABLE
+    origin = f"--key-file {file}" if file else _KEY_VARIABLE
     try:
-        key = file.read_text(encoding="ascii") if file else os.environ.get(KEY_VARIABLE)
+        key = file.read_text(encoding="ascii") if file else os.environ.get(_KEY_VARIABLE)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not ASCII"
-        raise OptionError(f"{where} cannot be read: {reason}.") from None
+        raise OptionError(f"{origin} cannot be read: {reason}.") from None
     if key is None:
         return None
     key = key.strip()
-    if len(key) < _SHORTEST_KEY or not (key.isascii() and key.isprintable() and " " not in key):
-        raise OptionError(f"{where}: give a key of {_SHORTEST_KEY} letters, digits or signs at least, without spaces.")
+    if len(key) < _MIN_KEY_LENGTH or not (key.isascii() and key.isprintable() and " " not in key):
+        raise OptionError(f"{origin}: give a key of at least {_MIN_KEY_LENGTH} ASCII characters, without spaces.")
     return key
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address is reached from this machine alone."""
+    """Check whether an address can be reached only from this machine."""
     if host == "localhost":
         return True
     try:
@@ -86,13 +86,13 @@ def is_loopback(host: str) -> bool:
 
 
 def check_host(host: str, key: str | None) -> None:
-    """Refuse to be reached from elsewhere by everybody.
+    """Check that a server that other machines can reach has a key.
 
     Raises:
-        OptionError: If the address is not this machine's own, and there is no key.
+        OptionError: If it has none.
     """
     if key is None and not is_loopback(host):
         raise OptionError(
             f"--host {host} can be reached from other machines, and there is no key. Give one with --key-file or "
-            f"{KEY_VARIABLE}, or stay on 127.0.0.1."
+            f"{_KEY_VARIABLE}, or stay on 127.0.0.1."
         )

@@ -1,9 +1,9 @@
-"""Where texts wait for the model: one thread writes, and those of about the same length are written together."""
+"""Writes queued texts in one thread, those of similar length together in one batch."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -18,138 +18,129 @@ from impatience.writing.writer import Writer
 
 log = logging.getLogger(__name__)
 
-GATHER = 0.01
-"""Seconds that the first text after a pause waits for others to come along."""
+_GATHER_SECONDS = 0.01
+"""How long the first text after a pause waits for others to join its batch."""
 
 
 @dataclass(frozen=True, eq=False)
 class _QueuedText:
-    feed: ResultStream
+    stream: ResultStream
     ids: list[int]
-    load: TextSize
+    size: TextSize
 
 
 class ModelWorker:
-    """Writes what is handed in, batch by batch, in a thread of its own.
+    """Writes queued texts batch by batch in its own thread.
 
-    The text that has waited longest is always in the next batch, so none waits for ever. Every feed gets one result
-    or exception in the end.
+    The text that has waited longest is always in the next batch, so none waits forever. Every stream ends with one
+    result or exception.
 
     Args:
-        writer: What writes.
-        budget: The most tokens of a batch, rows × (source + output).
-        watch: Is called with the number of texts of each batch that is begun.
+        writer: Writes the texts.
+        budget: Most tokens of a batch, rows × (source + output).
+        on_batch: Called with the number of texts when a batch starts.
     """
 
-    def __init__(self, writer: Writer, budget: int = BUDGET, watch: Callable[[int], None] = lambda rows: None) -> None:  # noqa: ARG005
-        self.writer, self.budget, self.watch = writer, budget, watch
-        self._jobs: list[_QueuedText] = []
+    def __init__(self, writer: Writer, budget: int = BUDGET, on_batch: Callable[[int], None] | None = None) -> None:
+        self.writer, self.budget, self.on_batch = writer, budget, on_batch
+        self._queue: list[_QueuedText] = []
         self._running: list[_QueuedText] = []
         self._changed = Condition()
         self._closed = False
-        self._thread = Thread(target=self._work, name="impatience-model", daemon=True)
+        self._thread = Thread(target=self._run, name="impatience-model", daemon=True)
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        """How many texts have not been begun."""
-        return len(self._jobs)
+        """The number of queued texts."""
+        return len(self._queue)
 
-    def hand_in(self, feed: ResultStream, ids: list[int]) -> None:
-        """Let a text be written; this returns at once.
-
-        Args:
-            feed: Where the text goes.
-            ids: What the model reads, short enough to be read at once.
-        """
-        job = _QueuedText(feed, ids, self.writer.text_size(feed.request, len(ids)))
+    def submit(self, stream: ResultStream, ids: list[int]) -> None:
+        """Queue a text and return at once; the prompt's ids must fit into the model's context."""
+        text = _QueuedText(stream, ids, self.writer.text_size(stream.request, len(ids)))
         with self._changed:
             if self._closed:
-                feed.deliver(Cancelled())
+                stream.deliver(Cancelled())
                 return
-            self._jobs.append(job)
+            self._queue.append(text)
             self._changed.notify()
 
-    def hand_in_long(self, feed: ResultStream, tries: int = 1) -> None:
-        """Let a text be written whose source is too long to be read at once; this waits until its parts are written.
+    def submit_long(self, stream: ResultStream, tries: int = 1) -> None:
+        """Queue a text that takes several: the parts of a long source, or several attempts.
 
-        The parts wait like everybody's texts, and are written together with them.
-
-        Args:
-            feed: Where the text goes.
-            tries: How many texts are written at most; if there may be several, this waits for them too.
+        Blocks until the parts and, with several ``tries``, the attempts are written. They are queued like all other
+        texts and share batches with them.
         """
         try:
-            parts = partial(self._parts, feed)
-            source = shorten_source(feed.request, self.writer.prompts, parts, feed.report_stage)
-            feed.parts, feed.note = source.parts, source.note
+            write = partial(self._write_all, stream)
+            source = shorten_source(stream.request, self.writer.prompts, write, stream.report_stage)
+            stream.parts, stream.note = source.parts, source.note
             if tries == 1:
-                self.hand_in(feed, self.writer.prompts.encode(source.request))
+                self.submit(stream, self.writer.prompts.encode(source.request))
                 return
-            for _, result in self.writer.retry([source.request], tries, partial(self._tried, feed)):
-                feed.finish(_result(result))
+            attempts = self.writer.retry([source.request], tries, lambda requests: [dict(enumerate(write(requests)))])
+            for _, result in attempts:
+                stream.finish(_result(result))
         except BaseException as error:
-            feed.deliver(error)
+            stream.deliver(error)
 
     def close(self) -> None:
-        """Write no more: what waits or runs is given up. Returns when the thread has ended."""
+        """Cancel all texts and wait for the thread to end."""
         with self._changed:
             self._closed = True
-            for job in (*self._jobs, *self._running):
-                job.feed.cancelled.set()
+            for text in (*self._queue, *self._running):
+                text.stream.cancelled.set()
             self._changed.notify()
         self._thread.join()
 
-    def _parts(self, feed: ResultStream, parts: Sequence[Request]) -> list[Result]:
-        done: list[SimpleQueue[Item]] = []
-        for part in parts:
-            done.append(SimpleQueue())
-            own = ResultStream(part, feed.vocabulary, done[-1].put, pieces=False, cancelled=feed.cancelled)
-            self.hand_in(own, self.writer.prompts.encode(part))
-        return [_result(items.get()) for items in done]
+    def _write_all(self, stream: ResultStream, requests: Sequence[Request]) -> list[Result]:
+        """Queue requests that are cancelled together with a stream, and wait for their results."""
+        queues: list[SimpleQueue[Item]] = []
+        for request in requests:
+            queues.append(SimpleQueue())
+            part = ResultStream(request, stream.vocabulary, queues[-1].put, pieces=False, cancelled=stream.cancelled)
+            self.submit(part, self.writer.prompts.encode(request))
+        return [_result(queue.get()) for queue in queues]
 
-    def _tried(self, feed: ResultStream, asks: Sequence[Request]) -> Iterator[dict[int, Result]]:
-        yield dict(enumerate(self._parts(feed, asks)))
-
-    def _work(self) -> None:
-        while batch := self._next():
-            self.watch(len(batch))
+    def _run(self) -> None:
+        while batch := self._next_batch():
+            if self.on_batch:
+                self.on_batch(len(batch))
             self._write(batch)
 
-    def _next(self) -> list[_QueuedText]:
-        """Wait for texts, and return the batch that the first of them is in; nothing if the desk is closed."""
+    def _next_batch(self) -> list[_QueuedText]:
+        """Wait for texts and return the batch of the oldest one; an empty list if the worker is closed."""
         with self._changed:
             while True:
-                self._drop_gone()
-                if self._jobs:
-                    found = pack_batches([job.load for job in self._jobs], self.budget, self.writer.room)
-                    batch = next(places for places in found if 0 in places)
-                    taken = [self._jobs[place] for place in sorted(batch)]
-                    self._jobs = [job for place, job in enumerate(self._jobs) if place not in batch]
-                    self._running = taken
-                    return taken
+                self._drop_cancelled()
+                if self._queue:
+                    groups = pack_batches([text.size for text in self._queue], self.budget, self.writer.room)
+                    oldest = next(group for group in groups if 0 in group)
+                    self._running = [self._queue[index] for index in sorted(oldest)]
+                    self._queue = [text for index, text in enumerate(self._queue) if index not in oldest]
+                    return self._running
                 if self._closed:
                     return []
                 self._changed.wait()
-                self._changed.wait_for(lambda: self._closed, GATHER)
+                self._changed.wait_for(lambda: self._closed, _GATHER_SECONDS)
 
-    def _drop_gone(self) -> None:
-        gone = [job for job in self._jobs if job.feed.cancelled.is_set()]
-        self._jobs = [job for job in self._jobs if job not in gone]
-        for job in gone:
-            job.feed.deliver(Cancelled())
+    def _drop_cancelled(self) -> None:
+        cancelled = [text for text in self._queue if text.stream.cancelled.is_set()]
+        self._queue = [text for text in self._queue if text not in cancelled]
+        for text in cancelled:
+            text.stream.deliver(Cancelled())
 
     def _write(self, batch: list[_QueuedText]) -> None:
-        """Write a batch; where that fails, each text by itself, so that none fails for another's sake."""
+        """Write a batch; if it fails, write its texts one by one, so that only the faulty one fails."""
         try:
-            self.writer.write_streams([job.feed for job in batch], [job.ids for job in batch])
+            self.writer.write_streams([text.stream for text in batch], [text.ids for text in batch])
         except Exception as error:
             if len(batch) == 1:
-                batch[0].feed.deliver(error)
+                batch[0].stream.deliver(error)
                 return
-            log.warning("A batch of %d could not be written (%s): one by one now.", len(batch), type(error).__name__)
-            for job in batch:
-                self._write([job])
+            log.warning("A batch of %d texts failed (%s): writing them one by one.", len(batch), type(error).__name__)
+            for text in batch:
+                self._write([text])
 
 
 def _result(item: Item) -> Result:

@@ -1,121 +1,121 @@
-// The page: reads the controls, writes one text or a ladder of them, and keeps everything in step.
+// The page: reads the controls, writes one text or several side by side, and keeps slider, field and cards in step.
 
-import { around, convert, nearest, say, stops } from "./lengths.js";
-import { Sheet } from "./sheet.js";
+import { readModel, write } from "./api.js";
+import { convert, formatCount, ladderLengths, nearestIndex, sliderValues } from "./lengths.js";
+import { ResultCard } from "./result_card.js";
 import { Source } from "./source.js";
-import { abilities, write } from "./stream.js";
 
 const find = (selector) => document.querySelector(selector);
-const picked = (name) => find(`input[name=${name}]:checked`).value;
+const selected = (name) => find(`input[name=${name}]:checked`).value;
 const [length, slider, status] = ["#length", "#slider", "#status"].map(find);
 
-const MEANING = {
-  natural: "The model ends by itself, on the length or close to it.",
-  exact: "Ends on the very count, whatever the model would rather do.",
-  at_most: "Never longer; shorter where a sentence ends in time.",
+const LANDING_HELP = {
+  natural: "The model chooses where to end, near the length.",
+  exact: "Ends at exactly this length, even if the model would go on.",
+  at_most: "Never longer; ends earlier if a sentence ends in time.",
 };
-const LEAST_RUNGS = 3;
-const MOST_RUNGS = 5;
+const MIN_RUNGS = 3;
+const MAX_RUNGS = 5;
 
-let server = {};
-let asked = { length: 40, unit: "words" }; // what was set by hand last; other units are worked out from it
-let running = 0;
+let model = {};
+let enteredLength = { length: 40, unit: "words" }; // entered by the reader; lengths in other units are converted from it
+let running = 0; // number of texts being written
 let controller = null;
-let rungs = [];
+let rungs = []; // the cards of the ladder
 
 const announce = (text) => { status.textContent = text; };
-const source = new Source(() => shareOfSource());
-const newSheet = (hint) => new Sheet({ hint, announce, retry: (sheet) => run([sheet]) });
-const one = newSheet("The text appears here, and ends where you asked it to.");
-find("#one").append(one.element);
+const source = new Source(() => showShareOfSource());
+const newCard = (hint) => new ResultCard({ hint, announce, retry: (card) => run([card]) });
+const single = newCard("The new text will appear here.");
+find("#single").append(single.element);
 
 // Length and unit.
 
-function setLength(value, { byHand = true } = {}) {
-  const unit = picked("unit");
-  if (byHand) asked = { length: value, unit };
+function setLength(value, { entered = true } = {}) {
+  const unit = selected("unit");
+  if (entered) enteredLength = { length: value, unit };
   if (Number(length.value) !== value) length.value = value;
-  placeSlider();
-  one.aim(value, unit);
-  setRungs(around(value, rungs.length || 4));
-  shareOfSource();
+  updateSlider();
+  single.setTarget(value, unit);
+  setRungs(ladderLengths(value, rungs.length || 4));
+  showShareOfSource();
 }
 
-const sliderStops = () => stops(picked("unit"), server.max_target_tokens ?? Infinity);
+const currentSliderValues = () => sliderValues(selected("unit"), model.max_target_tokens ?? Infinity);
 
-function placeSlider() {
-  const values = sliderStops();
+function updateSlider() {
+  const values = currentSliderValues();
   slider.max = values.length - 1;
-  slider.value = nearest(values, Number(length.value));
-  slider.setAttribute("aria-valuetext", say(Number(length.value), picked("unit")));
-  slider.style.setProperty("--at", slider.value / slider.max);
+  slider.value = nearestIndex(values, Number(length.value));
+  slider.setAttribute("aria-valuetext", formatCount(Number(length.value), selected("unit")));
+  slider.style.setProperty("--filled", slider.value / slider.max);
 }
 
-function shareOfSource() {
-  const whole = source.length(picked("unit"));
-  const share = Math.round((100 * Number(length.value)) / whole);
-  const said = share > 100 ? "longer than your text" : `about ${Math.max(1, share)} % of your text`;
-  find("#share").textContent = whole ? said : "";
+function showShareOfSource() {
+  const sourceLength = source.length(selected("unit"));
+  const percent = Math.round((100 * Number(length.value)) / sourceLength);
+  const share = percent > 100 ? "longer than your text" : `about ${Math.max(1, percent)} % of your text`;
+  find("#share").textContent = sourceLength ? share : "";
 }
 
 length.addEventListener("input", () => { if (length.validity.valid) setLength(Number(length.value)); });
-slider.addEventListener("input", () => setLength(sliderStops()[slider.value]));
+slider.addEventListener("input", () => setLength(currentSliderValues()[slider.value]));
 find("#units").addEventListener("change", () => {
-  source.unit = picked("unit");
-  source.changed();
-  setLength(convert(asked.length, asked.unit, picked("unit")), { byHand: false });
+  source.unit = selected("unit");
+  source.update();
+  setLength(convert(enteredLength.length, enteredLength.unit, selected("unit")), { entered: false });
 });
-find("#landings").addEventListener("change", explainLanding);
+find("#landings").addEventListener("change", showLandingHelp);
 
-function explainLanding() {
-  find("#landing-meaning").textContent = MEANING[picked("landing")];
+function showLandingHelp() {
+  find("#landing-help").textContent = LANDING_HELP[selected("landing")];
 }
 
-// The ladder.
+// The ladder: several lengths side by side.
 
 function setRungs(lengths) {
   while (rungs.length > lengths.length) rungs.pop().element.remove();
   while (rungs.length < lengths.length) rungs.push(newRung());
-  lengths.forEach((value, place) => {
-    const rung = rungs[place];
-    rung.find(".aim input").value = value;
-    rung.find(".aim .unseen").textContent = `Length ${place + 1}`;
-    rung.find(".aim .unit").textContent = picked("unit");
-    rung.find(".remove").setAttribute("aria-label", `Remove length ${place + 1}`);
-    rung.find(".remove").hidden = lengths.length <= LEAST_RUNGS;
-    rung.aim(value, picked("unit"));
+  lengths.forEach((value, index) => {
+    const rung = rungs[index];
+    rung.find(".target input").value = value;
+    rung.find(".target .visually-hidden").textContent = `Length ${index + 1}`;
+    rung.find(".target .unit").textContent = selected("unit");
+    rung.find(".remove").setAttribute("aria-label", `Remove length ${index + 1}`);
+    rung.find(".remove").hidden = lengths.length <= MIN_RUNGS;
+    rung.setTarget(value, selected("unit"));
   });
-  find("#more").hidden = lengths.length >= MOST_RUNGS;
+  find("#add-length").hidden = lengths.length >= MAX_RUNGS;
 }
 
 function newRung() {
-  const rung = newSheet("Not written yet.");
-  const field = rung.find(".aim input");
-  rung.find(".aim").hidden = false;
+  const rung = newCard("Not written yet.");
+  const field = rung.find(".target input");
+  rung.find(".target").hidden = false;
   field.addEventListener("input", () => {
-    if (field.validity.valid) rung.aim(Number(field.value), picked("unit"));
+    if (field.validity.valid) rung.setTarget(Number(field.value), selected("unit"));
   });
   rung.find(".remove").addEventListener("click", () => {
-    const place = rungs.indexOf(rung);
+    const index = rungs.indexOf(rung);
     rung.element.remove();
-    rungs.splice(place, 1);
-    setRungs(rungs.map((other) => other.aimed.target));
-    rungs[Math.min(place, rungs.length - 1)].find(".aim input").focus();
+    rungs.splice(index, 1);
+    setRungs(rungs.map((other) => other.next.target));
+    rungs[Math.min(index, rungs.length - 1)].find(".target input").focus();
   });
   find("#rungs").append(rung.element);
   return rung;
 }
 
-find("#more").addEventListener("click", () => {
-  const lengths = rungs.map((rung) => rung.aimed.target);
+find("#add-length").addEventListener("click", () => {
+  const lengths = rungs.map((rung) => rung.next.target);
   setRungs([...lengths, 2 * lengths.at(-1)]);
-  rungs.at(-1).find(".aim input").focus();
+  rungs.at(-1).find(".target input").focus();
 });
 
 function showView() {
-  document.body.dataset.view = picked("view");
-  find("#one").hidden = picked("view") !== "one";
-  find("#ladder").hidden = picked("view") !== "ladder";
+  document.body.dataset.view = selected("view");
+  find("#single").hidden = selected("view") !== "single";
+  find("#ladder").hidden = selected("view") !== "ladder";
 }
 
 find("#views").addEventListener("change", () => {
@@ -125,38 +125,39 @@ find("#views").addEventListener("change", () => {
 
 // Writing.
 
-const shown = () => (picked("view") === "one" ? [one] : [...rungs]);
-const fields = () => (picked("view") === "one" ? [length] : rungs.map((rung) => rung.find(".aim input")));
+const visibleCards = () => (selected("view") === "single" ? [single] : [...rungs]);
+const lengthFields = () =>
+  (selected("view") === "single" ? [length] : rungs.map((rung) => rung.find(".target input")));
 
-async function run(sheets) {
-  const wrong = fields().find((field) => !field.validity.valid);
-  if (wrong) wrong.reportValidity();
-  if (wrong || !source.check()) return;
-  const request = { text: source.text, task: picked("task") || null, landing: picked("landing") };
+async function run(cards) {
+  const invalid = lengthFields().find((field) => !field.validity.valid);
+  if (invalid) invalid.reportValidity();
+  if (invalid || !source.check()) return;
+  const request = { text: source.text, task: selected("task") || null, landing: selected("landing") };
   controller ??= new AbortController();
-  running += sheets.length;
-  swapButtons();
+  running += cards.length;
+  showButtons();
   announce("Writing.");
   const { signal } = controller;
-  reveal(sheets[0].element);
-  await Promise.all(sheets.map((sheet) => writeOn(sheet, request, signal)));
-  running -= sheets.length;
+  scrollToCard(cards[0].element);
+  await Promise.all(cards.map((card) => writeCard(card, request, signal)));
+  running -= cards.length;
   if (running) return;
   controller = null;
-  swapButtons();
-  announce(shown().map((sheet) => sheet.said).join(" "));
-  if (!server.id) learn(); // the key that was missing may be there now
+  showButtons();
+  announce(visibleCards().map((card) => card.report).join(" "));
+  if (!model.id) loadModel(); // the key may have been missing when the page was opened
 }
 
-async function writeOn(sheet, request, signal) {
-  const { target, unit } = sheet.aimed;
-  sheet.begin();
+async function writeCard(card, request, signal) {
+  const { target, unit } = card.next;
+  card.start();
   try {
-    const asking = { ...request, target: { [unit]: target } };
-    sheet.finish(await write(asking, (piece) => sheet.piece(piece), signal), request.landing);
+    const cardRequest = { ...request, target: { [unit]: target } };
+    card.finish(await write(cardRequest, (piece) => card.addPiece(piece), signal), request.landing);
   } catch (error) {
-    if (signal.aborted) sheet.stop();
-    else sheet.fail(error);
+    if (signal.aborted) card.stop();
+    else card.fail(error);
   }
 }
 
@@ -164,31 +165,32 @@ function stop() {
   controller?.abort();
 }
 
-function swapButtons() {
+/** Shows Stop while texts are written, else Write; moves the focus from one to the other. */
+function showButtons() {
   const [hide, show] = running ? ["#write", "#stop"] : ["#stop", "#write"];
   const focused = document.activeElement === find(hide);
   find(show).hidden = false;
   if (focused) find(show).focus();
   find(hide).hidden = true;
-  find("#keys-write").hidden = Boolean(running);
-  find("#keys-stop").hidden = !running;
+  find("#write-shortcut").hidden = Boolean(running);
+  find("#stop-shortcut").hidden = !running;
 }
 
-/** Bring a sheet that begins below the window into it. */
-function reveal(element) {
+/** Scrolls to a card that starts below the window. */
+function scrollToCard(element) {
   if (element.getBoundingClientRect().top < innerHeight - 160) return;
-  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  element.scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
+  const reduceMotion = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  element.scrollIntoView({ block: "start", behavior: reduceMotion ? "auto" : "smooth" });
 }
 
-find("#desk").addEventListener("submit", (event) => {
+find("#request").addEventListener("submit", (event) => {
   event.preventDefault();
-  if (!running) run(shown());
+  if (!running) run(visibleCards());
 });
 find("#stop").addEventListener("click", stop);
 document.addEventListener("keydown", (event) => {
   if (document.querySelector("dialog[open]")) return;
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) find("#desk").requestSubmit();
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) find("#request").requestSubmit();
   if (event.key === "Escape") stop();
 });
 
@@ -199,31 +201,31 @@ const isDark = () => (document.documentElement.dataset.theme ?? (systemDark.matc
 const showTheme = () => find("#theme").setAttribute("aria-pressed", isDark());
 
 find("#theme").addEventListener("click", () => {
-  const next = isDark() ? "light" : "dark";
-  document.documentElement.dataset.theme = next;
-  localStorage.setItem("theme", next);
+  const theme = isDark() ? "light" : "dark";
+  document.documentElement.dataset.theme = theme;
+  localStorage.setItem("theme", theme);
   showTheme();
 });
 systemDark.addEventListener("change", showTheme);
 
-// What this server can do.
+// The model: offer only what it can do.
 
-async function learn() {
-  server = await abilities();
-  source.most = server.max_source_characters ?? Infinity;
-  for (const [group, values] of [["#units", server.units], ["#landings", server.landings], ["#tasks", server.tasks]]) {
+async function loadModel() {
+  model = await readModel();
+  source.maxCharacters = model.max_source_characters ?? Infinity;
+  for (const [group, values] of [["#units", model.units], ["#landings", model.landings], ["#tasks", model.tasks]]) {
     const radios = [...document.querySelectorAll(`${group} input`)];
     const offered = radios.filter((radio) => !values || !radio.value || values.includes(radio.value));
     for (const radio of radios) radio.closest("label").hidden = !offered.includes(radio);
     if (!offered.some((radio) => radio.checked)) offered[0]?.click();
   }
-  find("#model").textContent = server.id ? `The model is ${server.id}.` : "";
-  placeSlider();
+  find("#model").textContent = model.id ? `Model: ${model.id}.` : "";
+  updateSlider();
 }
 
-if (/Mac|iPhone|iPad/.test(navigator.platform)) find("#keys-write kbd").textContent = "⌘";
+if (/Mac|iPhone|iPad/.test(navigator.platform)) find("#write-shortcut kbd").textContent = "⌘";
 showView();
 showTheme();
-explainLanding();
-setLength(asked.length);
-learn();
+showLandingHelp();
+setLength(enteredLength.length);
+loadModel();

@@ -1,99 +1,104 @@
-// The text to write from: pasted, dropped, opened, or the example; and how long it is.
+// The source text: pasted, dropped, opened from a file, or the example. Shows its length and problems with it.
 
-import { count, isEstimate, say } from "./lengths.js";
+import { count, formatCount, isEstimate } from "./lengths.js";
 
 const find = (selector) => document.querySelector(selector);
-const area = find("#source");
+const field = find("#source");
 const TEXT_FILE = /\.(txt|md|markdown)$/i;
 
 export class Source {
-  /** `onChange` is called whenever the text is another. */
+  /** `onChange` is called whenever the text changes. */
   constructor(onChange) {
     this.onChange = onChange;
-    this.most = Infinity;
+    this.maxCharacters = Infinity;
     this.unit = "words";
-    area.addEventListener("input", () => this.changed());
-    find("#clear").addEventListener("click", () => { this.set(""); area.focus(); });
+    field.addEventListener("input", () => this.update());
+    find("#clear").addEventListener("click", () => { this.setText(""); field.focus(); });
     find("#open").addEventListener("click", () => find("#file").click());
-    find("#file").addEventListener("change", (event) => this.read(event.target.files[0]));
+    find("#file").addEventListener("change", (event) => this.readFile(event.target.files[0]));
     find("#example").addEventListener("click", async () => {
       const example = await fetch("/static/example.txt");
-      this.set((await example.text()).trim());
-      area.focus();
+      this.setText((await example.text()).trim());
+      field.focus();
     });
-    this.takeDrops();
+    this.acceptDroppedFiles();
   }
 
   get text() {
-    return area.value;
+    return field.value;
   }
 
-  set(text) {
-    area.value = text;
-    area.setSelectionRange(0, 0);
-    area.scrollTop = 0;
-    this.changed();
+  setText(text) {
+    field.value = text;
+    field.setSelectionRange(0, 0);
+    field.scrollTop = 0;
+    this.update();
   }
 
-  /** The length in a unit; nothing to count gives 0. */
   length(unit) {
     return count(this.text, unit);
   }
 
-  changed() {
-    this.complain("");
+  /** Shows the length of the text, and whether it is too long. */
+  update() {
+    this.showProblem("");
     const length = this.length(this.unit);
     const about = isEstimate(this.unit) ? "about " : "";
-    find("#source-length").textContent = length ? about + say(length, this.unit) : "";
+    find("#source-length").textContent = length ? about + formatCount(length, this.unit) : "";
     find("#clear").hidden = !this.text;
     find("#example").hidden = Boolean(this.text);
     const characters = this.length("characters");
-    if (characters > this.most) this.complain(`This text has ${say(characters, "characters")}; ${this.limit}.`);
+    if (characters > this.maxCharacters) {
+      this.showProblem(`This text has ${formatCount(characters, "characters")}; ${this.limit}.`);
+    }
     this.onChange();
   }
 
-  /** Tell whether there is something to write from; if not, the reader is told. */
+  /** Checks that there is a text of acceptable length; if not, shows the problem. */
   check() {
-    this.changed();
-    if (!this.length("words")) this.complain("There is no text yet: paste one, or open a file.");
-    if (!find("#source-problem").hidden) area.focus();
+    this.update();
+    if (!this.length("words")) this.showProblem("There is no text yet: paste one, or open a file.");
+    if (!find("#source-problem").hidden) field.focus();
     return find("#source-problem").hidden;
   }
 
   get limit() {
-    return `the server reads ${this.most.toLocaleString("en")} at most`;
+    return `the server accepts ${this.maxCharacters.toLocaleString("en")} at most`;
   }
 
-  complain(message) {
+  showProblem(message) {
     find("#source-problem").textContent = message;
     find("#source-problem").hidden = !message;
-    area.setAttribute("aria-invalid", Boolean(message));
+    field.setAttribute("aria-invalid", Boolean(message));
   }
 
-  async read(file) {
+  async readFile(file) {
     find("#file").value = "";
     if (!file) return;
-    if (file.size > 4 * this.most) { // a character has four bytes at most; a page that reads too much stands still
-      this.complain(`${file.name} has ${say(Math.ceil(file.size / 4), "characters")} or more; ${this.limit}.`);
+    if (file.size > 4 * this.maxCharacters) { // a character has at most four bytes; a huge file would freeze the page
+      const characters = formatCount(Math.ceil(file.size / 4), "characters");
+      this.showProblem(`${file.name} has ${characters} or more; ${this.limit}.`);
       return;
     }
     try {
       if (!file.type.startsWith("text/") && !TEXT_FILE.test(file.name)) throw new TypeError();
-      this.set(new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer()));
+      this.setText(new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer()));
     } catch {
-      this.complain(`${file.name} could not be read as text. Give a .txt or .md file in UTF-8.`);
+      this.showProblem(`${file.name} could not be read as text. Use a .txt or .md file in UTF-8.`);
     }
   }
 
-  takeDrops() {
-    const over = (event, is) => {
+  acceptDroppedFiles() {
+    const drag = (event, isOver) => {
       if (!event.dataTransfer?.types.includes("Files")) return false;
       event.preventDefault();
-      find("#drop").classList.toggle("over", is);
+      find("#drop").classList.toggle("drag-over", isOver);
       return true;
     };
-    document.addEventListener("dragover", (event) => over(event, true));
-    document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) over(event, false); });
-    document.addEventListener("drop", (event) => { if (over(event, false)) this.read(event.dataTransfer.files[0]); });
+    document.addEventListener("dragover", (event) => drag(event, true));
+    document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) drag(event, false); });
+    document.addEventListener("drop", (event) => {
+      if (drag(event, false)) this.readFile(event.dataTransfer.files[0]);
+    });
   }
 }

@@ -1,3 +1,3 @@
-// Runs before anything is painted, so that a chosen theme does not flash.
-const chosen = localStorage.getItem("theme");
-if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
+// Sets the chosen colours before the page is painted, so that it does not flash.
+const chosenTheme = localStorage.getItem("theme");
+if (chosenTheme === "light" || chosenTheme === "dark") document.documentElement.dataset.theme = chosenTheme;

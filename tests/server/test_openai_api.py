@@ -1,4 +1,4 @@
-"""The server and OpenAI's own client: what it sends is understood, and what it gets it can read."""
+"""OpenAI's own client with the server: requests, replies, streams and errors."""
 
 from __future__ import annotations
 
@@ -11,15 +11,10 @@ import pytest
 
 from impatience import Writer, attach
 from impatience.server import Access, Limits
-from support.serving import KEY, NAME, NOTE, Client, make_writer, running
+from support.serving import KEY, NAME, NOTE, Client, running
 from support.toys import CORPUS, tiny_model, wordpiece_tokenizer
 
 TARGET = {"target": {"words": 6}, "landing": "exact"}
-
-
-@pytest.fixture(scope="module")
-def writer() -> Writer:
-    return make_writer()
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +35,7 @@ def chat(client: openai.OpenAI, *messages: str, **kwargs: Any) -> Any:
     return client.chat.completions.create(**kwargs)
 
 
-def test_a_chat(client: openai.OpenAI, writer: Writer) -> None:
+def test_a_chat_is_answered_to_its_length(client: openai.OpenAI, writer: Writer) -> None:
     reply = chat(client, NOTE)
     expected = writer.write(NOTE, words=6, landing="exact", task="chat")
     (choice,) = reply.choices
@@ -54,41 +49,45 @@ def test_a_chat(client: openai.OpenAI, writer: Writer) -> None:
     assert reply.id.startswith("chatcmpl-")
 
 
-def test_what_was_said_before_is_read(client: openai.OpenAI, writer: Writer) -> None:
-    told = [
+def test_earlier_messages_are_read(client: openai.OpenAI, writer: Writer) -> None:
+    messages = [
         {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": NOTE}]},
     ]
-    alone, before, after = chat(client, NOTE), chat(client, NOTE, messages=told), chat(client, NOTE, CORPUS[3], NOTE)
+    alone, before, after = (
+        chat(client, NOTE),
+        chat(client, NOTE, messages=messages),
+        chat(client, NOTE, CORPUS[3], NOTE),
+    )
     assert alone.usage.prompt_tokens < before.usage.prompt_tokens < after.usage.prompt_tokens
     assert len({reply.choices[0].message.content for reply in (alone, before, after)}) == 3
 
 
 @pytest.mark.parametrize("landing", ["natural", "exact", "at_most"])
-def test_a_streamed_chat_is_the_chat(client: openai.OpenAI, landing: str) -> None:
+def test_a_streamed_chat_equals_the_whole_one(client: openai.OpenAI, landing: str) -> None:
     for target in range(5, 25, 4):
         extra = {"target": {"tokens": target}, "landing": landing}
         whole = chat(client, CORPUS[3], extra_body=extra)
         chunks = list(chat(client, CORPUS[3], extra_body=extra, stream=True, stream_options={"include_usage": True}))
         assert len({chunk.id for chunk in chunks}) == 1
-        *spoken, last, usage = chunks
-        assert spoken[0].choices[0].delta.role == "assistant"
-        text = "".join(chunk.choices[0].delta.content for chunk in spoken)
+        *pieces, last, usage = chunks
+        assert pieces[0].choices[0].delta.role == "assistant"
+        text = "".join(chunk.choices[0].delta.content for chunk in pieces)
         assert text == whole.choices[0].message.content
         assert last.choices[0].finish_reason == whole.choices[0].finish_reason
         assert last.report == whole.report
         assert (usage.usage, usage.choices) == (whole.usage, [])
-        assert landing != "exact" or len(spoken) > 3
+        assert landing != "exact" or len(pieces) > 3
 
 
-def test_a_text_that_was_cut_says_so(client: openai.OpenAI) -> None:
+def test_finish_reason_is_length_if_the_text_was_cut_off(client: openai.OpenAI) -> None:
     ended, cut = (chat(client, text, extra_body={"target": {"words": 3}}) for text in (NOTE, CORPUS[1]))
     assert [reply.report["landed"] for reply in (ended, cut)] == ["missed", "missed"]
     assert ended.report["eos_probability"] > 0 == cut.report["eos_probability"]
     assert [reply.choices[0].finish_reason for reply in (ended, cut)] == ["stop", "length"]
 
 
-def test_a_completion_whole_and_streamed(client: openai.OpenAI, writer: Writer) -> None:
+def test_a_completion_is_the_same_whole_and_streamed(client: openai.OpenAI, writer: Writer) -> None:
     expected = writer.write(NOTE, words=6, landing="exact", task="title").text
     extra = TARGET | {"task": "title"}
     reply = client.completions.create(model=NAME, prompt=[NOTE], extra_body=extra)
@@ -100,7 +99,7 @@ def test_a_completion_whole_and_streamed(client: openai.OpenAI, writer: Writer) 
     assert chunks[-1].report["length"] == 6  # type: ignore[attr-defined]
 
 
-def test_a_limit_of_tokens_is_a_length_for_those_who_know_no_target(client: openai.OpenAI) -> None:
+def test_max_tokens_is_the_length_without_a_target(client: openai.OpenAI) -> None:
     for name in ("max_tokens", "max_completion_tokens"):
         reply = chat(client, NOTE, extra_body=None, **{name: 9})
         assert (reply.report["target"], reply.report["unit"]) == (9, "tokens")
@@ -137,55 +136,57 @@ CHANGING: dict[str, Any] = {
 }
 
 
-def test_what_changes_nothing_is_accepted(client: openai.OpenAI) -> None:
+def test_fields_that_do_not_change_the_text_are_accepted(client: openai.OpenAI) -> None:
     assert chat(client, NOTE, **HARMLESS).choices == chat(client, NOTE).choices
 
 
 @pytest.mark.parametrize("name", CHANGING)
-def test_what_would_change_the_text_is_refused(client: openai.OpenAI, name: str) -> None:
-    with pytest.raises(openai.BadRequestError, match="would change the text") as refused:
+def test_fields_that_would_change_the_text_are_rejected(client: openai.OpenAI, name: str) -> None:
+    with pytest.raises(openai.BadRequestError, match="would change the text") as rejected:
         chat(client, NOTE, **{name: CHANGING[name]})
-    assert (refused.value.param, refused.value.code) == (name, "unsupported_parameter")
+    assert (rejected.value.param, rejected.value.code) == (name, "unsupported_parameter")
 
 
 @pytest.mark.parametrize(
     ("changed", "param", "message"),
     [
-        ({"extra_body": {}}, "target", "There is no length"),
+        ({"extra_body": {}}, "target", "no length"),
         ({"extra_body": {"target": {"words": -1}}}, "target.words", "greater than or equal to 1"),
-        ({"extra_body": TARGET | {"targets": 3}}, "targets", "There is no field 'targets'"),
+        ({"extra_body": TARGET | {"targets": 3}}, "targets", "Unknown field 'targets'"),
         ({"extra_body": TARGET | {"landing": "soft"}}, "landing", "'at_most'"),
-        ({"max_tokens": 5}, "max_tokens", "leave the limit out"),
+        ({"max_tokens": 5}, "max_tokens", "Leave out the limit"),
         ({"messages": []}, "messages", "at least 1 item"),
-        ({"messages": [{"role": "assistant", "content": "a"}]}, "messages", "must be the user's"),
+        ({"messages": [{"role": "assistant", "content": "a"}]}, "messages", "must be 'user'"),
         ({"messages": [{"role": "tool", "content": "a"}]}, "messages.0.role", "'user'"),
         ({"messages": [{"role": "user", "content": " "}]}, "messages", "empty"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
             "messages.0.content",
-            "only text is read here",
+            "only text is supported",
         ),
         ({"extra_body": {"target": {"words": 5000}}}, "target", "more than this model can write"),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_mistakes_raise_what_the_client_knows(
+def test_invalid_requests_raise_the_clients_errors(
     client: openai.OpenAI, changed: dict[str, Any], param: str, message: str, stream: bool
 ) -> None:
-    with pytest.raises(openai.BadRequestError, match=message) as refused:
+    with pytest.raises(openai.BadRequestError, match=message) as rejected:
         chat(client, NOTE, stream=stream, **changed)
-    assert refused.value.param == param
-    assert refused.value.type == "invalid_request_error"
+    assert rejected.value.param == param
+    assert rejected.value.type == "invalid_request_error"
 
 
-def test_several_prompts_and_token_ids_are_refused(client: openai.OpenAI) -> None:
+def test_several_prompts_and_token_ids_are_rejected(client: openai.OpenAI) -> None:
     for prompt in ([NOTE, NOTE], [1, 2, 3], []):
         with pytest.raises(openai.BadRequestError, match="one prompt"):
             client.completions.create(model=NAME, prompt=prompt, extra_body=TARGET)  # type: ignore[arg-type]
 
 
-def test_other_errors_are_the_clients_own(client: openai.OpenAI, plain: Client, writer: Writer) -> None:
-    with pytest.raises(openai.NotFoundError, match="there is 'tiny/llama'"):
+def test_unknown_models_and_wrong_keys_raise_the_clients_errors(
+    client: openai.OpenAI, plain: Client, writer: Writer
+) -> None:
+    with pytest.raises(openai.NotFoundError, match="this server has 'tiny/llama'"):
         chat(client, NOTE, model="other")
     with pytest.raises(openai.AuthenticationError):
         chat(client.with_options(api_key="wrong"), NOTE)
@@ -193,23 +194,23 @@ def test_other_errors_are_the_clients_own(client: openai.OpenAI, plain: Client, 
     assert client.models.retrieve(NAME).impatience["max_source_characters"] == 200_000  # type: ignore[attr-defined]
 
 
-def test_a_client_tries_again_when_the_queue_was_full(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_retries_when_the_queue_is_full(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(writer, Limits(requests=1)) as (plain, service, _):
         address = f"{plain.address}/v1"
         statuses: queue.Queue[int] = queue.Queue()  # a request is counted when its answer may already be read
         count = service.metrics.request
 
-        def noted(route: str, status: int, seconds: float) -> None:
-            service.jobs.clear()  # the place is free again
+        def recorded(route: str, status: int, seconds: float) -> None:
+            service.open_requests.clear()  # the slot is free again
             count(route, status, seconds)
             statuses.put(status)
 
-        monkeypatch.setattr(service.metrics, "request", noted)
-        service.jobs.add(object())  # type: ignore[arg-type]
+        monkeypatch.setattr(service.metrics, "request", recorded)
+        service.open_requests.add(object())  # type: ignore[arg-type]
         with openai.OpenAI(base_url=address, api_key="any", max_retries=1) as patient:
             assert len(chat(patient, NOTE).choices[0].message.content.split()) == 6
         assert [statuses.get(timeout=60), statuses.get(timeout=60)] == [429, 200]
-        service.jobs.add(object())  # type: ignore[arg-type]
+        service.open_requests.add(object())  # type: ignore[arg-type]
         with (
             openai.OpenAI(base_url=address, api_key="any", max_retries=0) as hasty,
             pytest.raises(openai.RateLimitError),
@@ -218,10 +219,10 @@ def test_a_client_tries_again_when_the_queue_was_full(writer: Writer, monkeypatc
 
 
 def test_an_error_in_a_stream_reaches_the_client(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def breaks(feeds: Any, rows: Any, **kwargs: Any) -> None:
+    def fail(streams: Any, sources: Any, **kwargs: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(writer, "write_streams", breaks)
+    monkeypatch.setattr(writer, "write_streams", fail)
     with (
         running(writer) as (plain, *_),
         openai.OpenAI(base_url=f"{plain.address}/v1", api_key="any", max_retries=0) as client,
@@ -232,7 +233,7 @@ def test_an_error_in_a_stream_reaches_the_client(writer: Writer, monkeypatch: py
             chat(client, NOTE)
 
 
-def test_a_model_that_takes_no_chats_reads_one_message() -> None:
+def test_a_model_without_chat_template_reads_one_message() -> None:
     tokenizer = wordpiece_tokenizer()
     writer = Writer(attach(tiny_model("bart", vocab_size=len(tokenizer)), "none", tokenizer=tokenizer))
     with (
@@ -240,6 +241,6 @@ def test_a_model_that_takes_no_chats_reads_one_message() -> None:
         openai.OpenAI(base_url=f"{plain.address}/v1", api_key="any", max_retries=0) as client,
     ):
         assert chat(client, NOTE).choices[0].message.content == writer.write(NOTE, words=6, landing="exact").text
-        with pytest.raises(openai.BadRequestError, match="no system message and no earlier turns") as refused:
+        with pytest.raises(openai.BadRequestError, match="no system message and no earlier turns") as rejected:
             chat(client, NOTE, CORPUS[1], NOTE)
-        assert refused.value.param == "messages"
+        assert rejected.value.param == "messages"

@@ -1,4 +1,4 @@
-"""The guide to serving: its requests work as they are printed, on a tiny stand-in for the model."""
+"""The guide docs/serving.md: its requests work as printed, with a tiny model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 
 from impatience.cli import commands
 from impatience.server import Limits
-from impatience.server.middleware import _ROUTES
+from impatience.server.middleware import ROUTES
 from impatience.writing.writer import DEFAULT_MODEL
 from support import serving
 from support.serving import Client, make_writer, running
@@ -27,9 +27,9 @@ ADDRESS = "http://127.0.0.1:8000"
 
 
 def printed(after: str) -> str:
-    """Return the output that is shown below a block with some text in it."""
-    place = next(n for n, (_, code) in enumerate(BLOCKS) if after in code)
-    kind, code = BLOCKS[place + 1]
+    """Return the output that the guide shows below the block with a text in it."""
+    index = next(n for n, (_, code) in enumerate(BLOCKS) if after in code)
+    kind, code = BLOCKS[index + 1]
     assert kind == "text"
     return str(code)
 
@@ -41,7 +41,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Any:
         yield client
 
 
-def test_the_simple_case(client: Client) -> None:
+def test_the_curl_command_gets_the_printed_reply(client: Client) -> None:
     (line,) = (code for kind, code in BLOCKS if code.startswith("curl"))
     _, address, _, head, _, body = shlex.split(line)
     assert head == "Content-Type: application/json"
@@ -49,44 +49,44 @@ def test_the_simple_case(client: Client) -> None:
     shown = json.loads(printed("curl"))
     assert list(reply) == list(shown)
     assert reply["model"] == shown["model"] == DEFAULT_MODEL
-    ours, theirs = reply["report"], shown["report"]
-    assert list(ours) == list(theirs)
-    assert ours["length"] == theirs["length"] == len(shown["text"].split())
+    report, shown_report = reply["report"], shown["report"]
+    assert list(report) == list(shown_report)
+    assert report["length"] == shown_report["length"] == len(shown["text"].split())
 
 
-def test_openais_client(client: Client) -> None:
+def test_the_openai_example_prints_the_shown_lines(client: Client) -> None:
     (code,) = (code for kind, code in BLOCKS if kind == "python")
-    said = StringIO()
+    output = StringIO()
     names: dict[str, Any] = {}
     try:
-        with contextlib.redirect_stdout(said):
+        with contextlib.redirect_stdout(output):
             exec(compile(code.replace(ADDRESS, client.address), "serving.md", "exec", dont_inherit=True), names)
     finally:
-        names["client"].close()  # what it leaves open would fail another test
-    counts = [line for line in said.getvalue().splitlines() if re.fullmatch(r"\d+ words \w+", line)]
+        names["client"].close()  # an open connection would fail another test
+    counts = [line for line in output.getvalue().splitlines() if re.fullmatch(r"\d+ words \w+", line)]
     assert [line.split()[0] for line in counts] == ["15"]
     assert counts[0] in printed("from openai").splitlines()
     assert len(printed("from openai").splitlines()[-1].split()) == 15
 
 
-def test_every_option_and_path_is_named() -> None:
+def test_the_guide_names_every_option_and_path() -> None:
     command: Any = typer.main.get_command(commands.app)
     named = set(re.findall(r"--[a-z-]+", GUIDE))
     options = {name for option in command.commands["serve"].params for name in option.opts if name.startswith("--")}
     assert options - named == {"--port", "--quiet"}
-    assert [path for path in _ROUTES if f"`{path}`" not in GUIDE and path not in GUIDE] == []
+    assert [path for path in ROUTES if f"`{path}`" not in GUIDE and path not in GUIDE] == []
     for value in (Limits.requests, Limits.budget, Limits.target_tokens, int(Limits.seconds)):
         assert str(value) in GUIDE
     for value in (Limits.body_bytes, Limits.source_characters):
         assert f"{value:,}" in GUIDE
 
 
-def test_the_container_copies_what_there_is_and_needs_a_key() -> None:
+def test_the_container_copies_existing_files_and_needs_a_key() -> None:
     lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
     copied = [name for line in lines if line.startswith("COPY") for name in line.split()[1:-1]]
     assert set(copied) >= {"pyproject.toml", "src", "recipes", "LICENSE"}
     assert [name for name in copied if not (ROOT / name).exists()] == []
-    let_in = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
-    assert [name for name in copied if f"!{name}" not in let_in] == []
+    allowed = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert [name for name in copied if f"!{name}" not in allowed] == []
     entry = next(json.loads(line.removeprefix("ENTRYPOINT ")) for line in lines if line.startswith("ENTRYPOINT"))
     assert entry == ["impatience", "serve", "--host", "0.0.0.0"]

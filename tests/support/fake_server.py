@@ -1,4 +1,4 @@
-"""A stand-in for the server that the page talks to: a made-up text, word by word, and the ways that can fail."""
+"""A fake server for tests of the page: streams a made-up text word by word, or fails as its script says."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any
 
 from support.loopback import running
 
-APP = Path(__file__).parents[2] / "src" / "impatience" / "server" / "static"
-KINDS = {
+STATIC = Path(__file__).parents[2] / "src" / "impatience" / "server" / "static"
+CONTENT_TYPES = {
     ".html": "text/html",
     ".js": "text/javascript",
     ".css": "text/css",
     ".svg": "image/svg+xml",
     ".txt": "text/plain",
 }
-SKILLS = {
+CAPABILITIES = {
     "units": ["words", "characters", "sentences", "tokens"],
     "tasks": ["summarize", "rewrite", "title", "question", "chat"],
     "landings": ["natural", "exact", "at_most"],
     "max_target_tokens": 1024,
     "max_source_characters": 20_000,
 }
-# Its sentences end after 20, 40, 80 and 160 words, so that a ladder of those lengths reads well.
+# Its sentences end after 20, 40, 80 and 160 words, so that a ladder of these lengths reads well in pictures.
 STORY = (
     "A station master's daughter counted the passengers her valley's night train would need, and the railway let it "
     "run again. She asked the baker, the nurses and both schools, and by spring a sheet of squared paper held "
@@ -40,8 +40,8 @@ STORY = (
     "loose bolts, and signed. The first train left on a Friday in October, six minutes late, with a hundred and "
     "twelve people on board. She stayed behind to raise the signal."
 )
-# As strict as the server is, or stricter.
-SECURITY = {
+# At least as strict as the real server.
+SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "object-src 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -53,27 +53,27 @@ Reply = Callable[["Handler"], None]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves the page, and plays the next line of the server's script; when there is none left, writes well."""
+    """Serves the page, and replies as the server's script says; when the script is over, writes a text."""
 
-    server: Server
+    server: FakeServer
     body: dict[str, Any]
 
     def do_GET(self) -> None:
         if self.path == "/v1/models":
             if self.allowed():
-                self.send(200, json.dumps({"data": [{"id": "made-up-1", "impatience": SKILLS}]}))
+                self.send(200, json.dumps({"data": [{"id": "made-up-1", "impatience": CAPABILITIES}]}))
             return
-        file = APP / (self.path.removeprefix("/static/") if self.path != "/" else "index.html")
-        assert file.parent == APP, f"the page asked for {self.path}"
-        self.send(200, file.read_text(encoding="utf-8"), Content_Type=f"{KINDS[file.suffix]}; charset=utf-8")
+        file = STATIC / (self.path.removeprefix("/static/") if self.path != "/" else "index.html")
+        assert file.parent == STATIC, f"the page asked for {self.path}"
+        self.send(200, file.read_text(encoding="utf-8"), Content_Type=f"{CONTENT_TYPES[file.suffix]}; charset=utf-8")
 
     def do_POST(self) -> None:
         self.body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if not self.allowed():
             return
         with self.server.lock:
-            self.server.asked.append(self.body)
-            reply = self.server.script.pop(0) if self.server.script else well
+            self.server.requests.append(self.body)
+            reply = self.server.script.pop(0) if self.server.script else write_text
         reply(self)
 
     def allowed(self) -> bool:
@@ -83,61 +83,65 @@ class Handler(BaseHTTPRequestHandler):
         return False
 
     def send(self, status: int, body: str, **headers: str) -> None:
-        self.begin(
-            status, {"Content-Type": "application/json", "Content-Length": str(len(body.encode())), **named(headers)}
+        self.send_head(
+            status,
+            {"Content-Type": "application/json", "Content-Length": str(len(body.encode())), **header_names(headers)},
         )
         self.wfile.write(body.encode())
 
-    def begin(self, status: int, headers: dict[str, str]) -> None:
+    def send_head(self, status: int, headers: dict[str, str]) -> None:
         self.send_response(status)
-        for name, value in {**SECURITY, **headers}.items():
+        for name, value in {**SECURITY_HEADERS, **headers}.items():
             self.send_header(name, value)
         self.end_headers()
 
-    def stream(self) -> None:
-        self.begin(200, {"Content-Type": "text/event-stream"})
+    def start_stream(self) -> None:
+        self.send_head(200, {"Content-Type": "text/event-stream"})
         self.wfile.write(b": a comment, as servers send to keep a connection open\n\n")
 
-    def event(self, name: str, data: dict[str, Any]) -> None:
+    def send_event(self, name: str, data: dict[str, Any]) -> None:
         self.wfile.write(f"event: {name}\r\ndata: {json.dumps(data)}\r\n\r\n".encode())
 
-    def piece(self, text: str, progress: int = 0, stage: str = "") -> None:
+    def send_piece(self, text: str, progress: int = 0, stage: str = "") -> None:
         ((unit, target),) = self.body["target"].items()
-        self.event("piece", {"text": text, "progress": progress, "target": target, "unit": unit, "stage": stage})
+        self.send_event("piece", {"text": text, "progress": progress, "target": target, "unit": unit, "stage": stage})
 
     def log_message(self, *args: object) -> None:
         pass
 
 
-def named(headers: dict[str, str]) -> dict[str, str]:
+def header_names(headers: dict[str, str]) -> dict[str, str]:
     return {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-class Server(ThreadingHTTPServer):
-    """A stand-in on loopback.
+class FakeServer(ThreadingHTTPServer):
+    """A fake server on loopback.
 
-    ``script`` is what it does before it writes well, ``asked`` what it was asked for, ``key`` what clients must know;
-    ``hold`` is after how many pieces it waits for ``go``.
+    Attributes:
+        script: Replies to the next requests.
+        requests: Bodies of the requests so far.
+        key: Key that clients must send.
+        pause_after: Number of pieces after which it waits for ``resume``.
     """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.lock, self.go = threading.Lock(), threading.Event()
-        self.asked: list[dict[str, Any]] = []
+        self.lock, self.resume = threading.Lock(), threading.Event()
+        self.requests: list[dict[str, Any]] = []
         self.script: list[Reply] = []
         self.key: str | None = None
-        self.hold = -1
+        self.pause_after = -1
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}/"
 
     def handle_error(self, *args: object) -> None:
-        """Say nothing of clients that hung up."""
+        """Ignore clients that disconnected."""
 
 
 def compose(unit: str, target: int) -> str:
-    """Return a text of that length; here a token is a word."""
+    """Return a text of this length; a token counts as a word."""
     text = " ".join([STORY] * (1 + target // 10))
     if unit == "characters":
         return text[:target].rstrip().ljust(target, ".")
@@ -150,28 +154,28 @@ def measure(text: str, unit: str) -> int:
     return {"characters": len(text), "sentences": text.count(".")}.get(unit, len(text.split()))
 
 
-def write(handler: Handler, longer: int = 0, stage: str = "", **report: Any) -> None:
+def write(handler: Handler, extra: int = 0, stage: str = "", **report: Any) -> None:
     """Write a text.
 
     Args:
-        handler: Of the request.
-        longer: How much longer than asked for.
-        stage: What is done first, until ``go``.
-        **report: What the report says other than usual.
+        handler: Handler of the request.
+        extra: Number of units above the target.
+        stage: Stage that is reported first, until ``resume``.
+        **report: Fields of the report that differ from the usual ones.
     """
     server, ((unit, target),) = handler.server, handler.body["target"].items()
-    handler.stream()
+    handler.start_stream()
     if stage:
-        handler.piece("", stage=stage)
-        server.go.wait(20)
+        handler.send_piece("", stage=stage)
+        server.resume.wait(20)
     text = ""
-    for number, piece in enumerate(re.findall(r"\s*\S+", compose(unit, target + longer))):
-        if number == server.hold:
-            server.go.wait(20)
+    for number, piece in enumerate(re.findall(r"\s*\S+", compose(unit, target + extra))):
+        if number == server.pause_after:
+            server.resume.wait(20)
         text += piece
-        handler.piece(piece, measure(text, unit))
-    landing, shown = handler.body["landing"], len(text)
-    if landing == "at_most":  # back to the end of the sentence before
+        handler.send_piece(piece, measure(text, unit))
+    landing, sent = handler.body["landing"], len(text)
+    if landing == "at_most":  # cut back to the end of the previous sentence
         text = text[: text[:-1].rfind(".") + 1] or text
     result = {
         "length": measure(text, unit),
@@ -182,44 +186,46 @@ def write(handler: Handler, longer: int = 0, stage: str = "", **report: Any) -> 
         "parts": 1,
         "note": "",
         "drawn": False,
-        "taken_back": shown - len(text),
+        "taken_back": sent - len(text),
         **report,
     }
-    handler.event("result", {"id": "w-1", "model": "made-up-1", "text": text, "report": result})
+    handler.send_event("result", {"id": "w-1", "model": "made-up-1", "text": text, "report": result})
 
 
-def well(handler: Handler) -> None:
+def write_text(handler: Handler) -> None:
     write(handler)
 
 
-def too_long(handler: Handler) -> None:
-    """Land three words after the target."""
+def write_too_long(handler: Handler) -> None:
+    """Write three words too many."""
     write(handler, 3, landed="missed")
 
 
-def in_parts(handler: Handler) -> None:
-    """Read a long source in parts first."""
+def write_in_parts(handler: Handler) -> None:
+    """Write from a long source that is read in parts."""
     stage = "The text has 9,000 tokens, more than the model reads at once: writing 3 parts of it first"
     write(handler, stage=stage, parts=3, note="It was read in 3 parts, and the whole was written from those.")
 
 
-def refuse(status: int, message: str, **headers: str) -> Reply:
+def error_reply(status: int, message: str, **headers: str) -> Reply:
     return lambda handler: handler.send(status, json.dumps({"error": {"message": message}}), **headers)
 
 
-def break_off(handler: Handler) -> None:
-    """Write a word and hang up."""
-    handler.stream()
-    handler.piece("Once", 1)
+def disconnect(handler: Handler) -> None:
+    """Write a word, then close the connection."""
+    handler.start_stream()
+    handler.send_piece("Once", 1)
 
 
 def fail_midway(handler: Handler) -> None:
-    """Write a word, then say what went wrong."""
-    break_off(handler)
-    handler.event("error", {"error": {"message": "The model ran out of memory. Ask for less.", "type": "e", "code": 1}})
+    """Write a word, then send an error."""
+    disconnect(handler)
+    handler.send_event(
+        "error", {"error": {"message": "The model ran out of memory. Ask for less.", "type": "e", "code": 1}}
+    )
 
 
-def serve() -> AbstractContextManager[Server]:
-    """Run a stand-in for as long as the block lasts."""
-    server = Server()
-    return running(server, server.go)
+def serve() -> AbstractContextManager[FakeServer]:
+    """Run a fake server for as long as the block lasts."""
+    server = FakeServer()
+    return running(server, server.resume)

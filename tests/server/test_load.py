@@ -1,4 +1,4 @@
-"""The server as it is started: under load, given nonsense, and stopped by a signal."""
+"""The command ``impatience serve`` under load, with random requests, and stopped by signals."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ from impatience.writing.writer import load
 from support.serving import KEY, Client, eventually, make_writer, running
 from support.toys import CORPUS
 
+pytestmark = pytest.mark.slow
+
 UNITS = (Unit.WORDS, Unit.TOKENS, Unit.CHARACTERS)
 MALFORMED: list[Any] = [
     b"{",
@@ -51,10 +53,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def started(model: Path | str, *options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], Client]]:
+def serve(model: Path | str, *options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], Client]]:
     """Start ``impatience serve``, and wait until it listens."""
-    serve = ["serve", "--model", str(model), "--port", "0", "--quiet", *options]
-    command = [sys.executable, "-m", "impatience.cli", *serve]
+    arguments = ["serve", "--model", str(model), "--port", "0", "--quiet", *options]
+    command = [sys.executable, "-m", "impatience.cli", *arguments]
     variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables)
     assert process.stderr
@@ -73,30 +75,35 @@ def started(model: Path | str, *options: str, **environment: str) -> Iterator[tu
 
 
 def memory(process: subprocess.Popen[str]) -> float:
-    """Return the megabytes that a process holds."""
+    """Return the megabytes of memory of a process."""
     pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def asks(count: int, seed: int) -> list[Request]:
-    """Return asks of which no two are alike, of mixed lengths, units and landings."""
+def make_requests(count: int, seed: int) -> list[Request]:
+    """Return different requests of mixed lengths, units and landings."""
     chance = random.Random(seed)
-    found: dict[tuple[Any, ...], Request] = {}
-    while len(found) < count:
+    requests: dict[tuple[Any, ...], Request] = {}
+    while len(requests) < count:
         text = " ".join(chance.sample(CORPUS, chance.randint(1, 3)))
         unit, landing = chance.choice(UNITS), chance.choice(list(Landing))
         target = chance.randint(2, 20) * (5 if unit is Unit.CHARACTERS else 1)
-        found[text, target, unit] = Request(str(len(found)), text, target, unit, landing)
-    return list(found.values())
+        requests[text, target, unit] = Request(str(len(requests)), text, target, unit, landing)
+    return list(requests.values())
 
 
-def request(client: Client, kind: str, ask: Request, stream: bool) -> tuple[int, Any]:
-    """Send one request of a kind; return its status, and the last thing that came."""
+def send(client: Client, kind: str, request: Request, stream: bool) -> tuple[int, Any]:
+    """Send a request; return the status and the reply, or its last event."""
     if kind == "malformed":
-        reply = client("/v1/write", MALFORMED[int(ask.id) % len(MALFORMED)])
+        reply = client("/v1/write", MALFORMED[int(request.id) % len(MALFORMED)])
         return reply.status, reply.error
-    body = {"text": ask.text, "target": {ask.unit: ask.target}, "landing": ask.landing, "stream": stream}
-    if kind == "leaves":
+    body = {
+        "text": request.text,
+        "target": {request.unit: request.target},
+        "landing": request.landing,
+        "stream": stream,
+    }
+    if kind == "disconnects":
         connection = client.open("/v1/write", body)
         if stream:
             connection.getresponse().read(1)
@@ -108,27 +115,27 @@ def request(client: Client, kind: str, ask: Request, stream: bool) -> tuple[int,
     return reply.status, reply.events[-1][1] if stream and reply.status == 200 else reply.json
 
 
-def load_once(client: Client, seed: int) -> list[tuple[str, Request, int, Any]]:
-    """Send 200 requests, 32 at once: a tenth malformed, a tenth hanging up half-way."""
+def send_all(client: Client, seed: int) -> list[tuple[str, Request, int, Any]]:
+    """Send 200 requests, 32 at once: a tenth is malformed, a tenth disconnects half-way."""
     chance = random.Random(seed)
-    kinds = ["malformed"] * 20 + ["leaves"] * 20 + ["good"] * 160
+    kinds = ["malformed"] * 20 + ["disconnects"] * 20 + ["good"] * 160
     chance.shuffle(kinds)
-    wanted = asks(200, seed)
+    requests = make_requests(200, seed)
     with ThreadPoolExecutor(32) as pool:
-        done = pool.map(lambda n: request(client, kinds[n], wanted[n], n % 2 == 0), range(200))
-        return [(kind, ask, *answer) for kind, ask, answer in zip(kinds, wanted, done, strict=True)]
+        replies = pool.map(lambda n: send(client, kinds[n], requests[n], n % 2 == 0), range(200))
+        return [(kind, request, *reply) for kind, request, reply in zip(kinds, requests, replies, strict=True)]
 
 
-def test_under_load_everybody_gets_their_own_text_and_memory_comes_back(model: Path) -> None:
+def test_under_load_every_request_gets_its_text_and_memory_does_not_grow(model: Path) -> None:
     writer = load(model, quiet=True)
-    with started(model) as (process, client):
+    with serve(model) as (process, client):
         levels = []
         for seed in range(2):
-            answers = load_once(client, seed)
-            statuses = Counter((kind, status) for kind, _, status, _ in answers)
-            assert statuses == {("malformed", 400): 20, ("leaves", 0): 20, ("good", 200): 160}
-            good = [(ask, last) for kind, ask, _, last in answers if kind == "good"]
-            expected = writer.write_many([ask for ask, _ in good])
+            replies = send_all(client, seed)
+            statuses = Counter((kind, status) for kind, _, status, _ in replies)
+            assert statuses == {("malformed", 400): 20, ("disconnects", 0): 20, ("good", 200): 160}
+            good = [(request, last) for kind, request, _, last in replies if kind == "good"]
+            expected = writer.write_many([request for request, _ in good])
             assert [last["text"] for _, last in good] == [result.text for result in expected]
             assert len({last["text"] for _, last in good}) > 100
             assert len({last["id"] for _, last in good}) == 160
@@ -143,7 +150,7 @@ def test_under_load_everybody_gets_their_own_text_and_memory_comes_back(model: P
 
 @contextmanager
 def streams(client: Client, count: int) -> Iterator[list[Any]]:
-    """Ask for texts that are written one after the other, and wait until the first has begun."""
+    """Request texts that are written one after the other, and wait for the first piece."""
     body = {"text": "elm oak", "target": {"tokens": 220}, "landing": "exact", "stream": True}
     connections = [client.open("/v1/write", body) for _ in range(count)]
     replies = [connection.getresponse() for connection in connections]
@@ -153,57 +160,54 @@ def streams(client: Client, count: int) -> Iterator[list[Any]]:
         connection.close()
 
 
-def last(stream: Any) -> Any:
+def last_event(stream: Any) -> Any:
     """Return the data of the last event."""
     return json.loads(stream.read().decode().strip().rpartition("data: ")[2])
 
 
-def test_sigterm_finishes_what_runs_and_refuses_the_rest() -> None:
-    with started("toy-bart", "--budget", "1") as (process, client):
+def test_sigterm_finishes_open_requests_and_rejects_new_ones() -> None:
+    with serve("toy-bart", "--budget", "1") as (process, client):
         with streams(client, 8) as replies:
             process.send_signal(signal.SIGTERM)
             eventually(lambda: client("/healthz").status == 503)
             assert client.write("elm", words=3).status == 503
-            assert [last(stream)["report"]["length"] for stream in replies] == [220] * 8
+            assert [last_event(stream)["report"]["length"] for stream in replies] == [220] * 8
         assert process.wait(20) == 0
         with pytest.raises(ConnectionRefusedError):
             client("/healthz")
 
 
-def test_a_second_signal_ends_it_at_once() -> None:
-    with started("toy-bart", "--budget", "1") as (process, client):
+def test_a_second_signal_ends_the_server_at_once() -> None:
+    with serve("toy-bart", "--budget", "1") as (process, client):
         with streams(client, 12) as replies:
             process.send_signal(signal.SIGTERM)
             eventually(lambda: client("/healthz").status == 503)
             process.send_signal(signal.SIGINT)
-            assert last(replies[-1])["error"]["code"] == "stopping"
+            assert last_event(replies[-1])["error"]["code"] == "stopping"
         assert process.wait(20) == 0
 
 
 def test_the_command_reads_its_key_from_the_environment() -> None:
-    with started("toy-bart", IMPATIENCE_API_KEY=KEY) as (_, client):
+    with serve("toy-bart", IMPATIENCE_API_KEY=KEY) as (_, client):
         assert client("/v1/models").status == 401
-        known = Client(client.port, Authorization=f"Bearer {KEY}")
-        assert known("/v1/models").json["data"][0]["id"] == "toy-bart"
-
-
-# Nonsense
+        authorized = Client(client.port, Authorization=f"Bearer {KEY}")
+        assert authorized("/v1/models").json["data"][0]["id"] == "toy-bart"
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
-def test_nothing_that_can_be_sent_gives_a_500(mode: GenerationMode) -> None:
+def test_no_generated_request_gives_500(mode: GenerationMode) -> None:
     checks = (not_a_server_error, status_code_conformance, response_schema_conformance)
     with running(make_writer()) as (client, service, _):
         schema = schemathesis.openapi.from_url(f"{client.address}/openapi.json")
-        operations = [found.ok() for found in schema.get_all_operations()]
+        operations = [operation.ok() for operation in schema.get_all_operations()]
         assert {operation.path for operation in operations} >= {"/v1/write", "/v1/chat/completions", "/v1/completions"}
         for operation in operations:
 
             @settings(max_examples=30, suppress_health_check=list(HealthCheck))
             @given(operation.as_strategy(generation_mode=mode))
-            def send(case: Any) -> None:
+            def check(case: Any) -> None:
                 case.call_and_validate(checks=checks, timeout=60)
 
-            with suppress(Unsatisfiable):  # there is no wrong way to ask for the health
-                send()
-        eventually(lambda: service.taken == 0)
+            with suppress(Unsatisfiable):  # no request to /healthz is invalid
+                check()
+        eventually(lambda: not service.open_requests)

@@ -1,8 +1,7 @@
-"""Who may use a server: its key, its addresses, and other sites."""
+"""Access to a server: key, addresses, and other web sites."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,68 +12,57 @@ from impatience import Writer
 from impatience.cli import commands
 from impatience.errors import OptionError
 from impatience.server import Access, Limits, check_host, listen, read_key
-from support.serving import KEY, Client, make_writer, running
+from support.serving import KEY, Client, running
 
 
-@pytest.fixture(scope="module")
-def writer() -> Writer:
-    return make_writer()
-
-
-@pytest.fixture(scope="module")
-def client(writer: Writer) -> Iterator[Client]:
-    with running(writer) as (client, *_):
-        yield client
-
-
-def test_the_key_opens_all_but_the_page_and_the_health(writer: Writer) -> None:
+def test_all_routes_but_the_page_and_health_need_the_key(writer: Writer) -> None:
     with running(writer, access=Access(key=KEY)) as (client, *_):
         for path in ("/", "/healthz", "/static/index.html"):
             assert client(path).status == 200
         closed = ("/v1/models", "/metrics", "/openapi.json", "/v1/nothing")
         for key in ("", "Bearer", f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", f"Basic {KEY}", "Bearer \u00fc", KEY):
-            refused = client("/v1/models", Authorization=key)
-            assert (refused.status, refused.error["code"]) == (401, "invalid_api_key")
-            assert refused.headers["www-authenticate"] == "Bearer"
+            rejected = client("/v1/models", Authorization=key)
+            assert (rejected.status, rejected.error["code"]) == (401, "invalid_api_key")
+            assert rejected.headers["www-authenticate"] == "Bearer"
         assert [client(path).status for path in closed] == [401] * 4
         assert client.write(words=3).status == 401
-        known = Client(client.port, Authorization=f"Bearer {KEY}")
-        assert [known(path).status for path in closed] == [200, 200, 200, 404]
-        assert known.write(words=3).status == 200
-        assert known("/openapi.json").json["paths"]["/v1/write"]["post"]["security"] == [{"HTTPBearer": []}]
-        assert known("/healthz", Host="writer.example").status == 200, "with a key, any name will do"
+        authorized = Client(client.port, Authorization=f"Bearer {KEY}")
+        assert [authorized(path).status for path in closed] == [200, 200, 200, 404]
+        assert authorized.write(words=3).status == 200
+        assert authorized("/openapi.json").json["paths"]["/v1/write"]["post"]["security"] == [{"HTTPBearer": []}]
+        assert authorized("/healthz", Host="writer.example").status == 200, "with a key, any host name is accepted"
 
 
 def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch, writer: Writer) -> None:
     from impatience.server import middleware
 
-    seen: list[tuple[int, int]] = []
+    lengths: list[tuple[int, int]] = []
     compare = middleware.hmac.compare_digest
 
     def watched(left: bytes, right: bytes) -> bool:
-        seen.append((len(left), len(right)))
+        lengths.append((len(left), len(right)))
         return compare(left, right)
 
     monkeypatch.setattr(middleware.hmac, "compare_digest", watched)
     with running(writer, access=Access(key=KEY)) as (client, *_):
         for key in ("", "Bearer short", f"Bearer {KEY}", f"Bearer {KEY * 9}"):
             client("/v1/models", Authorization=key)
-    assert seen == [(32, 32)] * 4, "digests are compared, so that no length shows either"
+    assert lengths == [(32, 32)] * 4, "digests are compared, so that the length of the key does not show"
 
 
-def test_without_a_key_only_names_of_this_machine_are_answered(client: Client) -> None:
+def test_without_a_key_the_host_must_be_this_machine(client: Client) -> None:
     for host in ("127.0.0.1", f"localhost:{client.port}", "[::1]:80", "127.9.9.9"):
         assert client("/healthz", Host=host).status == 200
     for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", "[fe80::1]", ""):
         assert client("/healthz", Host=host).status == 403
 
 
-def test_other_origins_are_let_in_only_if_asked(client: Client, writer: Writer) -> None:
-    ask = {"Origin": "https://team.example", "Access_Control_Request_Method": "POST"}
-    assert client("/v1/write", method="OPTIONS", **ask).status == 405
+def test_other_origins_are_allowed_only_if_named(client: Client, writer: Writer) -> None:
+    preflight = {"Origin": "https://team.example", "Access_Control_Request_Method": "POST"}
+    assert client("/v1/write", method="OPTIONS", **preflight).status == 405
     access = Access(key=KEY, origins=("https://team.example",))
     with running(writer, access=access) as (open_client, *_):
-        reply = open_client("/v1/write", method="OPTIONS", Access_Control_Request_Headers="authorization", **ask)
+        reply = open_client("/v1/write", method="OPTIONS", Access_Control_Request_Headers="authorization", **preflight)
         assert (reply.status, reply.headers["access-control-allow-origin"]) == (200, "https://team.example")
         assert open_client("/v1/models", Origin="https://team.example").headers["access-control-allow-origin"]
         other = open_client("/v1/models", Origin="https://other.example")
@@ -90,7 +78,7 @@ def test_keys_and_addresses_are_checked(tmp_path: Path, monkeypatch: pytest.Monk
     file.write_text(f"{KEY}-2\n")
     assert read_key(file) == f"{KEY}-2"
     for bad in ("", "short", "has a space in its middle", "ü" * 20):
-        file.write_text(bad)
+        file.write_text(bad, encoding="utf-8")
         with pytest.raises(OptionError, match="--key-file"):
             read_key(file)
     with pytest.raises(OptionError, match="No such file"):
@@ -103,11 +91,11 @@ def test_keys_and_addresses_are_checked(tmp_path: Path, monkeypatch: pytest.Monk
         check_host(host, KEY)
     with pytest.raises(OptionError, match="above 0"):
         replace(Limits(), requests=0)
-    with listen("127.0.0.1", 0) as taken, pytest.raises(OptionError, match="cannot be had"):
+    with listen("127.0.0.1", 0) as taken, pytest.raises(OptionError, match="Cannot listen"):
         listen("127.0.0.1", taken.getsockname()[1])
 
 
-def test_the_command_refuses_to_be_reached_by_everybody(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_the_command_needs_a_key_for_a_public_address(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.delenv("IMPATIENCE_API_KEY", raising=False)
     monkeypatch.setattr("sys.argv", ["impatience", "serve", "--host", "0.0.0.0", "--model", "toy-llama"])
     with pytest.raises(SystemExit) as ended:

@@ -1,0 +1,174 @@
+"""Reads chats and completions in OpenAI's format, and replies in it.
+
+The source text is the last message, or the prompt. Fields that would change the text and are not supported (several
+choices, tools, sampling, …) are rejected; fields that would not change it are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from impatience.data import Request
+from impatience.decoding.results import Result
+from impatience.lengths import Landing, Unit, ends_sentence
+from impatience.server.errors import ApiError
+from impatience.server.responses import event
+from impatience.server.schemas import ChatBody, CompletionBody, report_fields
+from impatience.server.service import OpenRequest, Service
+from impatience.writing.streaming import taken_back
+
+_IGNORED = (
+    *("user", "safety_identifier", "metadata", "store", "seed", "service_tier", "verbosity", "reasoning_effort"),
+    *("prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls"),
+)
+"""Fields that do not change the text."""
+_NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("n", "best_of", "top_p"), (1,)),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "top_logprobs"), (0,)),
+    **dict.fromkeys(("logprobs", "echo"), (False,)),
+    **dict.fromkeys(("stop", "tools", "functions"), ([],)),
+    **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
+    **dict.fromkeys(("audio", "prediction", "web_search_options"), ()),
+    "temperature": (0, 1),
+    "logit_bias": ({},),
+    "suffix": ("",),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+}
+"""Fields that would change the text, and values with which they do not; null never does."""
+
+
+class CompletionCall:
+    """One call of ``/v1/chat/completions`` or ``/v1/completions``."""
+
+    def __init__(self, body: ChatBody | CompletionBody, service: Service) -> None:
+        self.body, self.service = body, service
+        self.is_chat = isinstance(body, ChatBody)
+        self.source_field = "messages" if self.is_chat else "prompt"
+        self._id = f"{'chatcmpl' if self.is_chat else 'cmpl'}-{uuid.uuid4().hex}"
+        self._created = int(time.time())
+        self._object = "chat.completion" if self.is_chat else "text_completion"
+        self._chunk_object = "chat.completion.chunk" if self.is_chat else "text_completion"
+
+    def request(self) -> Request:
+        """Return the request; raise an ``ApiError`` if the model, a field or a value is not supported."""
+        check_model(self.body.model, self.service, "model")
+        _check_fields(self.body.model_extra or {})
+        target, unit, landing = _length(self.body)
+        text, history = _conversation(self.body) if isinstance(self.body, ChatBody) else (self.body.text, ())
+        # The messages of a chat say what to do; a model that does not take chats does what it was trained for.
+        task = self.body.task or ("chat" if self.service.writer.prompts.takes_chats else None)
+        return Request(self._id, text, target, unit, landing, task, history)
+
+    def reply(self, result: Result, source_tokens: int) -> dict[str, Any]:
+        """Return the whole reply."""
+        message = {"message": {"role": "assistant", "content": result.text, "refusal": None}}
+        choice = {**(message if self.is_chat else {"text": result.text}), **_ending(result)}
+        details = {"usage": _usage(result, source_tokens), "report": report_fields(result)}
+        return self._envelope(self._object, choice) | details
+
+    async def events(self, open_request: OpenRequest) -> AsyncIterator[str]:
+        """Yield server-sent events. Clients cannot take text back, so text that may still change is held back."""
+        if self.is_chat:
+            opening = {"delta": {"role": "assistant", "content": ""}, **_ending(None)}
+            yield event(self._envelope(self._chunk_object, opening))
+        written = sent = ""
+        async for item in open_request.items():
+            if isinstance(item, Result):
+                if item.text.startswith(sent) and len(item.text) > len(sent):
+                    yield event(self._chunk(item.text[len(sent) :]))
+                last = replace(item, taken_back=taken_back(sent, item.text))
+                yield event(self._chunk("", last) | {"report": report_fields(last)})
+                if self.body.stream_options and self.body.stream_options.include_usage:
+                    usage = _usage(item, open_request.source_tokens)
+                    yield event(self._envelope(self._chunk_object) | {"usage": usage})
+                continue
+            written += item.text
+            # The landing at_most cuts a text back to the end of a sentence, never further.
+            final = open_request.request.landing is not Landing.AT_MOST or ends_sentence(written)
+            if final and len(written) > len(sent):
+                yield event(self._chunk(written[len(sent) :]))
+                sent = written
+        yield "data: [DONE]\n\n"
+
+    def _chunk(self, text: str, result: Result | None = None) -> dict[str, Any]:
+        """Return a piece of a stream; the last one has the result."""
+        delta = {} if result else {"content": text}
+        choice = {**({"delta": delta} if self.is_chat else {"text": text}), **_ending(result)}
+        return self._envelope(self._chunk_object, choice)
+
+    def _envelope(self, kind: str, *choices: dict[str, Any]) -> dict[str, Any]:
+        head = {"id": self._id, "object": kind, "created": self._created, "model": self.service.name}
+        return {**head, "choices": list(choices)}
+
+
+def check_model(name: str, service: Service, param: str | None = None) -> None:
+    """Raise an error about the field ``param`` if the server has no model of this name."""
+    if name != service.name:
+        raise ApiError(404, f"Unknown model {name!r}: this server has {service.name!r}.", "model_not_found", param)
+
+
+def _length(body: ChatBody | CompletionBody) -> tuple[int, Unit, Landing]:
+    limit = (body.max_completion_tokens if isinstance(body, ChatBody) else None) or body.max_tokens
+    if body.target and limit:
+        raise ApiError(
+            400,
+            "The request has a target and a limit of tokens. Leave out the limit: the target is the length, and with "
+            'the landing "at_most" it is a limit.',
+            "two_lengths",
+            "max_tokens",
+        )
+    if body.target:
+        return *body.target.length_and_unit, Landing.parse(body.landing or "natural")
+    if limit:
+        return limit, Unit.TOKENS, Landing.parse(body.landing or "at_most")
+    raise ApiError(
+        400,
+        'The request has no length. Give "target", e.g. {"words": 40} (with the openai package: '
+        'extra_body={"target": {"words": 40}}), or max_tokens.',
+        "missing_target",
+        "target",
+    )
+
+
+def _conversation(body: ChatBody) -> tuple[str, tuple[tuple[str, str], ...]]:
+    *earlier, last = body.messages
+    if last.role != "user":
+        message = f"The last message has the role {last.role!r}; it must be 'user'."
+        raise ApiError(400, message, "last_message", "messages")
+    roles = {"developer": "system"}
+    return last.text, tuple((roles.get(message.role, message.role), message.text) for message in earlier)
+
+
+def _check_fields(fields: Mapping[str, Any]) -> None:
+    for name, value in fields.items():
+        if value is None or name in _IGNORED:
+            continue
+        if name not in _NEUTRAL_VALUES:
+            raise ApiError(400, f"Unknown field {name!r}. Leave it out.", "unknown_parameter", ascii(name)[1:-1])
+        neutral = _NEUTRAL_VALUES[name]
+        if not any(value == known and isinstance(value, bool) == isinstance(known, bool) for known in neutral):
+            accepted = " or ".join(map(json.dumps, neutral)) or "null"
+            raise ApiError(
+                400,
+                f"{name} would change the text, and this server does not support that: it writes the most likely text "
+                f"of the length asked for. Leave it out, or give {accepted}.",
+                "unsupported_parameter",
+                name,
+            )
+
+
+def _ending(result: Result | None) -> dict[str, Any]:
+    """Return the fields of a choice that say how it ended, if it has; "length" means that the text was cut off."""
+    cut_off = result is not None and result.landed == "missed" and not result.eos_probability
+    return {"index": 0, "finish_reason": None if result is None else "length" if cut_off else "stop", "logprobs": None}
+
+
+def _usage(result: Result, source_tokens: int) -> dict[str, int]:
+    total = source_tokens + result.tokens
+    return {"prompt_tokens": source_tokens, "completion_tokens": result.tokens, "total_tokens": total}

@@ -1,0 +1,100 @@
+"""The routes of the server: replies, streams, and errors of unknown paths."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from impatience import Unit, Writer
+from impatience.lengths import Landing
+from support.fake_server import STATIC
+from support.serving import NAME, NOTE, Client
+
+
+def test_a_reply_has_the_text_and_its_report(client: Client, writer: Writer) -> None:
+    reply = client("/v1/write", {"text": NOTE, "target": {"words": 7}, "landing": "exact", "task": "title"})
+    alone = writer.write(NOTE, words=7, landing="exact", task="title", tries=1)
+    assert reply.status == 200
+    assert set(reply.json) == {"id", "model", "text", "report"}
+    assert (reply.json["text"], reply.json["model"]) == (alone.text, NAME)
+    assert reply.json["report"] == {
+        "length": 7,
+        "target": 7,
+        "unit": "words",
+        "landed": alone.landed,
+        "eos_probability": alone.eos_probability,
+        "parts": 1,
+        "note": "",
+        "drawn": False,
+        "taken_back": 0,
+    }
+
+
+@pytest.mark.parametrize("landing", ["natural", "at_most"])
+def test_tries_returns_the_best_of_several_texts(client: Client, writer: Writer, landing: str) -> None:
+    reply = client("/v1/write", {"text": NOTE, "target": {"words": 7}, "landing": landing, "tries": 4})
+    alone = writer.write(NOTE, words=7, landing=landing, tries=4)
+    assert (reply.status, reply.json["text"]) == (200, alone.text)
+    assert (reply.json["report"]["target"], reply.json["report"]["landed"]) == (7, alone.landed)
+
+
+@pytest.mark.parametrize("landing", list(Landing))
+@pytest.mark.parametrize("unit", list(Unit))
+def test_a_stream_has_pieces_and_ends_with_the_whole_reply(client: Client, unit: str, landing: str) -> None:
+    target = {str(unit): 2 if unit == "sentences" else 12}
+    whole = client.write(NOTE, landing, **target).json
+    reply = client.write(NOTE, landing, True, **target)
+    assert reply.headers["content-type"] == "text/event-stream; charset=utf-8"
+    *pieces, (name, result) = reply.events
+    assert name == "result"
+    assert {**result, "id": ""} == {**whole, "id": "", "report": {**whole["report"], **_taken_back(result)}}
+    assert {name for name, _ in pieces} == {"piece"}
+    assert all(set(piece) == {"text", "progress", "target", "unit", "stage"} for _, piece in pieces)
+    shown = "".join(piece["text"] for _, piece in pieces)
+    assert shown[: len(shown) - result["report"]["taken_back"]].rstrip() == result["text"]
+
+
+def _taken_back(result: dict[str, Any]) -> dict[str, int]:
+    return {"taken_back": result["report"]["taken_back"]}
+
+
+def test_unknown_paths_methods_and_content_types_are_rejected(client: Client) -> None:
+    assert client("/v1/nothing").status == 404
+    assert client("/v1/nothing").error["type"] == "not_found_error"
+    assert client("/static/../report.css").status == 404
+    assert client("/static/%2e%2e/report.css").status == 404
+    assert client("/docs").status == 404
+    rejected = client("/v1/write")
+    assert (rejected.status, rejected.headers["allow"]) == (405, "POST")
+    assert rejected.error["message"] == "Method Not Allowed."
+    body = {"text": NOTE, "target": {"words": 3}}
+    for content_type, message in (("text/plain", "Its content type is 'text/plain'"), ("", "It has no content type")):
+        rejected = client("/v1/write", body, Content_Type=content_type)  # a form of another site may send this
+        assert rejected.status == 400
+        assert f"{message}: send the header Content-Type: application/json." in rejected.error["message"]
+
+
+def test_the_model_lists_units_tasks_landings_and_limits(client: Client) -> None:
+    (model,) = client("/v1/models").json["data"]
+    assert (model["id"], model["object"]) == (NAME, "model")
+    assert model["impatience"] == {
+        "units": ["tokens", "words", "characters", "sentences"],
+        "tasks": ["summarize", "question", "rewrite", "title"],
+        "landings": ["natural", "exact", "at_most"],
+        "max_target_tokens": 1023,
+        "max_source_characters": 200_000,
+    }
+    assert client(f"/v1/models/{NAME}").json == model
+    assert client("/v1/models/other").status == 404
+
+
+def test_the_page_has_no_inline_code_and_loads_nothing_from_other_sites() -> None:
+    html = (STATIC / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", html)
+    for file in STATIC.iterdir():
+        text = file.read_text(encoding="utf-8").replace('xmlns="http://www.w3.org/2000/svg"', "")
+        assert not re.search(r"https?:|//\w+\.\w|@import|url\(|eval\(|innerHTML", text), file.name
+        assert len(text.splitlines()) < 300, file.name
+    assert set(re.findall(r'"/static/([^"]+)"', html)) <= {file.name for file in STATIC.iterdir()}

@@ -1,0 +1,54 @@
+"""Requests that do not match the schemas: each is rejected with the field and the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.serving import NOTE, Client
+
+INVALID: list[tuple[Any, str, str]] = [
+    (b"{", "", "JSON"),
+    (b"\xff\xfe", "", ""),
+    (b"[" * 100_000, "", ""),
+    (b'{"text": 1' + b"0" * 5000 + b"}", "", ""),
+    ([], "", "dictionary"),
+    ({"text": NOTE}, "target", "target: it is missing. Give one of words, characters"),
+    ({"target": {"words": 4}}, "text", "Field required"),
+    ({"text": "", "target": {"words": 4}}, "text", "at least 1 character"),
+    ({"text": " \n", "target": {"words": 4}}, "text", "empty"),
+    ({"text": 5, "target": {"words": 4}}, "text", "valid string"),
+    (b'{"text": "half \\ud83d", "target": {"words": 4}}', "text", "unicode"),
+    ({"text": NOTE, "target": {}}, "target", "no unit"),
+    ({"text": NOTE, "target": 4}, "target", "target: it is not an object. Give one of words, characters"),
+    ({"text": NOTE, "target": {"words": 4, "tokens": 4}}, "target", "words and tokens"),
+    ({"text": NOTE, "target": {"pages": 4}}, "target.pages", "unknown unit. Give one of words, characters"),
+    ({"text": NOTE, "target": {"words": 0}}, "target.words", "greater than or equal to 1"),
+    ({"text": NOTE, "target": {"words": "4"}}, "target.words", "valid integer"),
+    ({"text": NOTE, "target": {"words": True}}, "target.words", "valid integer"),
+    ({"text": NOTE, "target": {"words": 10**30}}, "target.words", ""),
+    ({"text": NOTE, "target": {"words": 2000}}, "target", "more than this model can write"),
+    ({"text": NOTE, "target": {"words": 4}, "landing": "soft"}, "landing", "'natural', 'exact' or 'at_most'"),
+    ({"text": NOTE, "target": {"words": 4}, "task": "sing"}, "task", "'summarize'"),
+    ({"text": NOTE, "target": {"words": 4}, "stream": "yes"}, "stream", "valid boolean"),
+    ({"text": NOTE, "target": {"words": 4}, "tries": 17}, "tries", "less than or equal to 16"),
+    ({"text": NOTE, "target": {"words": 4}, "tries": 2, "stream": True}, "", "leave out stream, or tries"),
+    ({"text": NOTE, "target": {"words": 4}, "lenght": 3}, "lenght", "not permitted"),
+    ({"text": NOTE, "target": {"words": 4}, "targets": 3}, "targets", "not permitted"),
+    (b'{"text": "a", "target": {"words": 4}, "\\ud83d": 3}', "", ""),
+]
+
+
+@pytest.mark.parametrize(("body", "param", "message"), INVALID, ids=[str(n) for n in range(len(INVALID))])
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_invalid_request_gets_400_with_the_field_and_the_reason(
+    client: Client, body: Any, param: str, message: str, stream: bool
+) -> None:
+    if isinstance(body, dict) and "stream" not in body:
+        body = {**body, "stream": stream}
+    reply = client("/v1/write", body)
+    assert reply.status == 400
+    assert (reply.error["param"] or "") == param
+    assert reply.error["type"] == "invalid_request_error"
+    assert message in reply.error["message"]
