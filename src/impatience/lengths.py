@@ -58,15 +58,10 @@ class Landing(StrEnum):
 
 @dataclass(frozen=True)
 class Target:
-    """Length asked for, of each row.
+    """Length asked for, of each row."""
 
-    Attributes:
-        unit: Unit of the values.
-        values: One whole number, at least 1, for each row.
-    """
-
-    unit: Unit
-    values: tuple[int, ...]
+    unit: Unit  # unit of the values
+    values: tuple[int, ...]  # one whole number, at least 1, for each row
 
     @classmethod
     def parse(

@@ -24,39 +24,22 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 @dataclass(frozen=True)
 class Tables:
-    """Facts about the text that each token adds; every tensor is (V,).
+    """Facts about the text that each token adds; every tensor is (V,)."""
 
-    Attributes:
-        special: It is never part of the text.
-        words: Number of words of the token alone.
-        head: It begins with something other than white space.
-        tail: It ends with something other than white space.
-        spaced: It contains white space.
-        blank: It is nothing but white space, or empty.
-        characters: Number of characters; one that is split over several tokens counts once, at its start.
-        lead: Number of white-space characters at its beginning.
-        trail: Number of white-space characters at its end.
-        sentence_end: It ends with a full stop or another end of a sentence.
-        carries_on: It begins with a letter or digit, so a full stop before it ended no sentence ("3.5").
-        fragment: It begins inside a character that an earlier token began.
-        unfinished: It ends inside a character that a later token must complete.
-        opens: It reads the same at the beginning of a text (a WordPiece continuation does not).
-    """
-
-    special: Tensor
-    words: Tensor
-    head: Tensor
-    tail: Tensor
-    spaced: Tensor
-    blank: Tensor
-    characters: Tensor
-    lead: Tensor
-    trail: Tensor
-    sentence_end: Tensor
-    carries_on: Tensor
-    fragment: Tensor
-    unfinished: Tensor
-    opens: Tensor
+    special: Tensor  # it is never part of the text
+    words: Tensor  # number of words of the token alone
+    head: Tensor  # it begins with something other than white space
+    tail: Tensor  # it ends with something other than white space
+    spaced: Tensor  # it contains white space
+    blank: Tensor  # it is nothing but white space, or empty
+    characters: Tensor  # number of characters; one that is split over several tokens counts once, at its start
+    lead: Tensor  # number of white-space characters at its beginning
+    trail: Tensor  # number of white-space characters at its end
+    sentence_end: Tensor  # it ends with a full stop or another end of a sentence
+    carries_on: Tensor  # it begins with a letter or digit, so a full stop before it ended no sentence ("3.5")
+    fragment: Tensor  # it begins inside a character that an earlier token began
+    unfinished: Tensor  # it ends inside a character that a later token must complete
+    opens: Tensor  # it reads the same at the beginning of a text (a WordPiece continuation does not)
 
     def to(self, device: torch.device) -> Tables:
         """Copy every table to a device."""

@@ -174,23 +174,14 @@ def steer_each_step(model: Any, steering: Steering, targets: BatchTargets) -> It
 
 @dataclass
 class GenerateCall:
-    """One ``generate`` call with a target: prepares its arguments and finishes its output.
+    """One ``generate`` call with a target: prepares its arguments and finishes its output."""
 
-    Attributes:
-        target: Length asked for, one value a row.
-        landing: Stopping mode.
-        start: (B,) column of the first written id; earlier than ``first`` where a text is resumed.
-        first: Column of the first id to be generated.
-        room: Positions left in the decoder; None if there is no limit.
-        vocabulary: Counts lengths.
-    """
-
-    target: Target
-    landing: Landing
-    start: Tensor
-    first: int
-    room: int | None
-    vocabulary: Vocabulary
+    target: Target  # length asked for, one value a row
+    landing: Landing  # stopping mode
+    start: Tensor  # (B,) column of the first written id; earlier than ``first`` where a text is resumed
+    first: int  # column of the first id to be generated
+    room: int | None  # positions left in the decoder; None if there is no limit
+    vocabulary: Vocabulary  # counts lengths
 
     def prepare(self, defaults: Any, kwargs: dict[str, Any], *, report: bool) -> dict[str, Any]:
         """Return the arguments for ``generate``: the caller's, a limit of steps, and the logits processors."""

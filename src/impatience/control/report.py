@@ -38,19 +38,12 @@ class LengthReport:
 
 @dataclass(frozen=True)
 class LengthReporter:
-    """Reports how texts ended that have one unit and landing.
+    """Reports how texts ended that have one unit and landing."""
 
-    Attributes:
-        unit: Unit of the targets.
-        landing: Stopping mode of the texts.
-        eos: Ids that end a text.
-        vocabulary: Counts and decodes.
-    """
-
-    unit: Unit
-    landing: Landing
-    eos: Sequence[int]
-    vocabulary: Vocabulary
+    unit: Unit  # unit of the targets
+    landing: Landing  # stopping mode of the texts
+    eos: Sequence[int]  # ids that end a text
+    vocabulary: Vocabulary  # counts and decodes
 
     def end(self, ids: Sequence[int], first: int = 0) -> int | None:
         """Return the column of the EOS that ends a text, or None if the text was cut."""

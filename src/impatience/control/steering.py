@@ -27,19 +27,12 @@ Conventions = Literal["paper", "authors"]
 
 @dataclass(frozen=True)
 class BatchTargets:
-    """The targets of a batch, and where its texts begin.
+    """The targets of a batch, and where its texts begin."""
 
-    Attributes:
-        target: (B,) length asked for.
-        unit: Unit of the target.
-        start: (B,) column of the first written id; the column before it carries progress 0.
-        progress: (B, T) length written up to and including each column; None counts it on the ids.
-    """
-
-    target: Tensor
-    unit: Unit
-    start: Tensor
-    progress: Tensor | None = None
+    target: Tensor  # (B,) length asked for
+    unit: Unit  # unit of the target
+    start: Tensor  # (B,) column of the first written id; the column before it carries progress 0
+    progress: Tensor | None = None  # (B, T) length written up to and including each column; None counts it on the ids
 
     def repeat(self, rows: int) -> BatchTargets:
         """Repeat each row to make that many rows, as beams and returned samples do."""

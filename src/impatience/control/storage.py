@@ -31,25 +31,15 @@ _OLD_OPTIONS = {"glide": {"landing": "countdown"}}
 
 @dataclass(frozen=True)
 class Saved:
-    """The length control of a saved model.
+    """The length control of a saved model."""
 
-    Attributes:
-        method: Registry name.
-        options: Options of the method.
-        conventions: ``"paper"`` or ``"authors"``.
-        amplitude: Factor of the signal; None computes it from the method's strength.
-        tokenizer: Tokenizer saved with the model, if any.
-        tensors: Weights of the method.
-        taught: Whether the model was trained with its signal; True for older files, which do not say it.
-    """
-
-    method: str
-    options: dict[str, Any]
-    conventions: Conventions
-    amplitude: float | None
-    tokenizer: Any = None
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-    taught: bool = True
+    method: str  # registry name
+    options: dict[str, Any]  # options of the method
+    conventions: Conventions  # ``"paper"`` or ``"authors"``
+    amplitude: float | None  # factor of the signal; None computes it from the method's strength
+    tokenizer: Any = None  # tokenizer saved with the model, if any
+    tensors: dict[str, Tensor] = field(default_factory=dict)  # weights of the method
+    taught: bool = True  # whether the model was trained with its signal; True for older files, which do not say it
 
 
 def save_model(

@@ -18,16 +18,11 @@ def answer_and_context(answer: str, context: str) -> str:
 
 @dataclass(frozen=True)
 class Template:
-    """One way to put an example to a model.
+    """One way to put an example to a model."""
 
-    Attributes:
-        summary: Purpose, in a line.
-        instruction: Instruction for a chat model; empty if the source contains it.
-        form: Form that the source must have, as a regular expression and in words.
-    """
-
-    summary: str
-    instruction: str = ""
+    summary: str  # purpose, in a line
+    instruction: str = ""  # instruction for a chat model; empty if the source contains it
+    # form that the source must have, as a regular expression and in words
     form: tuple[re.Pattern[str], str] | None = None
 
     def prompt(self, example: Example, prefix: str = "") -> str:

@@ -47,19 +47,12 @@ _MODEL_SETTINGS = {
 
 @dataclass(frozen=True)
 class TokenResult:
-    """A text as it was written.
+    """A text as it was written."""
 
-    Attributes:
-        ids: Ids that the model wrote, with the EOS that ends the text unless the budget did.
-        kept: Number of ids that the landing keeps, EOS not counted.
-        report: How the text ended.
-        eos_curve: The model's own EOS probability at each step.
-    """
-
-    ids: tuple[int, ...]
-    kept: int
-    report: LengthReport
-    eos_curve: tuple[float, ...]
+    ids: tuple[int, ...]  # ids that the model wrote, with the EOS that ends the text unless the budget did
+    kept: int  # number of ids that the landing keeps, EOS not counted
+    report: LengthReport  # how the text ended
+    eos_curve: tuple[float, ...]  # the model's own EOS probability at each step
 
 
 def unsupported(model: LengthControlled, options: Mapping[str, Any]) -> str | None:

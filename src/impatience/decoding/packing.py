@@ -29,32 +29,20 @@ SHARE = 0.25
 
 @dataclass(frozen=True)
 class TextSize:
-    """The size of one text.
+    """The size of one text."""
 
-    Attributes:
-        unit: Unit of its target; a batch has one unit.
-        landing: Its stopping mode; a batch has one landing.
-        source: Number of tokens to read.
-        output: Estimated number of tokens to write.
-    """
-
-    unit: Unit
-    landing: Landing
-    source: int
-    output: int
+    unit: Unit  # unit of its target; a batch has one unit
+    landing: Landing  # its stopping mode; a batch has one landing
+    source: int  # number of tokens to read
+    output: int  # estimated number of tokens to write
 
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Texts that are written in one go.
+    """Texts that are written in one go."""
 
-    Attributes:
-        positions: Positions of the texts, in the order in which they are begun.
-        rows: Number of texts written at the same time.
-    """
-
-    positions: tuple[int, ...]
-    rows: int
+    positions: tuple[int, ...]  # positions of the texts, in the order in which they are begun
+    rows: int  # number of texts written at the same time
 
     def split(self, times: int) -> Iterator[PackedBatch]:
         """Split a stream so that each row of a piece has about so many texts."""

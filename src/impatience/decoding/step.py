@@ -40,23 +40,14 @@ _ID, _POSITION, _BEGIN, _TARGET, _BUDGET, _COUNT, _LIVE, _DRAW, _COUNTER = range
 
 @dataclass(frozen=True)
 class DecodingSettings:
-    """Settings that all texts of a batch share; they decide which kernels a step runs.
+    """Settings that all texts of a batch share; they decide which kernels a step runs."""
 
-    Attributes:
-        unit: Unit of the targets.
-        landing: Stopping mode.
-        eos: Ids that end a text.
-        no_loops: Number of tokens in a row that may not come twice; None for no such ban.
-        signal: Whether the signal steers the model.
-        draws: Whether texts may be drawn; else each token is the likeliest.
-    """
-
-    unit: Unit
-    landing: Landing
-    eos: tuple[int, ...]
-    no_loops: int | None = None
-    signal: bool = True
-    draws: bool = False
+    unit: Unit  # unit of the targets
+    landing: Landing  # stopping mode
+    eos: tuple[int, ...]  # ids that end a text
+    no_loops: int | None = None  # number of tokens in a row that may not come twice; None for no such ban
+    signal: bool = True  # whether the signal steers the model
+    draws: bool = False  # whether texts may be drawn; else each token is the likeliest
 
     def __post_init__(self) -> None:
         """Check ``no_loops``."""
@@ -66,21 +57,13 @@ class DecodingSettings:
 
 @dataclass(frozen=True)
 class TokenRequest:
-    """A request in tokens.
+    """A request in tokens."""
 
-    Attributes:
-        ids: Prompt without padding.
-        target: Length of the text, in the unit of the settings.
-        budget: The most tokens of the text, prefix and EOS included.
-        prefix: Ids of the text that are written already.
-        draw: Number of the draw that the rest comes from; 0 takes the likeliest tokens.
-    """
-
-    ids: Sequence[int]
-    target: int
-    budget: int
-    prefix: tuple[int, ...] = ()
-    draw: int = 0
+    ids: Sequence[int]  # prompt without padding
+    target: int  # length of the text, in the unit of the settings
+    budget: int  # the most tokens of the text, prefix and EOS included
+    prefix: tuple[int, ...] = ()  # ids of the text that are written already
+    draw: int = 0  # number of the draw that the rest comes from; 0 takes the likeliest tokens
 
     def decoder_ids(self, start: int | None) -> tuple[int, ...]:
         """Return all ids that the decoder reads before it writes; the last one is read by the first step.
@@ -93,19 +76,12 @@ class TokenRequest:
 
 @dataclass(frozen=True)
 class BatchShape:
-    """The sizes of a batch's tensors.
+    """The sizes of a batch's tensors."""
 
-    Attributes:
-        rows: Number of texts written at the same time.
-        columns: Number of columns of the cache.
-        steps: W, tokens of the longest text.
-        source: Tokens of the longest source of an encoder; 0 for a decoder-only model.
-    """
-
-    rows: int
-    columns: int
-    steps: int
-    source: int
+    rows: int  # number of texts written at the same time
+    columns: int  # number of columns of the cache
+    steps: int  # W, tokens of the longest text
+    source: int  # tokens of the longest source of an encoder; 0 for a decoder-only model
 
     def holds(self, other: BatchShape, times: int) -> bool:
         """Check whether another batch fits into this one, which may have at most so many times its rows."""
@@ -116,34 +92,21 @@ class BatchShape:
 
 @dataclass(frozen=True)
 class Prefilled:
-    """The keys and values of a text before its first step.
+    """The keys and values of a text before its first step."""
 
-    Attributes:
-        decoder: (L, 2, H, P, D) keys and values of the P tokens before the first step.
-        source: (L, 2, H, S, D) keys and values of an encoder's S tokens.
-        encoded: (S, width) output of the encoder.
-    """
-
-    decoder: Tensor
-    source: Tensor | None = None
-    encoded: Tensor | None = None
+    decoder: Tensor  # (L, 2, H, P, D) keys and values of the P tokens before the first step
+    source: Tensor | None = None  # (L, 2, H, S, D) keys and values of an encoder's S tokens
+    encoded: Tensor | None = None  # (S, width) output of the encoder
 
 
 @dataclass(frozen=True)
 class RowOutput:
-    """The output of one row.
+    """The output of one row."""
 
-    Attributes:
-        ids: Ids that were written.
-        eos_probabilities: EOS probability at each of them, after loops were banned.
-        choices: The model's own choices.
-        eos_curve: The model's own EOS probabilities, before loops were banned.
-    """
-
-    ids: list[int]
-    eos_probabilities: list[float]
-    choices: list[int]
-    eos_curve: list[float]
+    ids: list[int]  # ids that were written
+    eos_probabilities: list[float]  # EOS probability at each of them, after loops were banned
+    choices: list[int]  # the model's own choices
+    eos_curve: list[float]  # the model's own EOS probabilities, before loops were banned
 
 
 class DecodingStep:

@@ -20,15 +20,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Task(Generic[W, R]):
-    """A function to run on pieces of work. A result depends on its piece alone.
+    """A function to run on pieces of work. A result depends on its piece alone."""
 
-    Attributes:
-        run_here: Runs one piece in this process.
-        load_there: Loads in another process whatever is needed, and returns a function that runs one piece; None if the
-            task cannot leave this process. It is sent there, so it is a function of a module, or a ``partial`` of one.
-    """
-
-    run_here: Callable[[W], R]
+    run_here: Callable[[W], R]  # runs one piece in this process
+    # loads in another process whatever is needed, and returns a function that runs one piece; None if the task cannot
+    # leave this process. It is sent there, so it is a function of a module, or a ``partial`` of one
     load_there: Callable[[], Callable[[W], R]] | None
 
 

@@ -26,41 +26,30 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Measure:
-    """An aggregate that is compared; see ``Aggregate``.
-
-    Attributes:
-        metric: Metric of the aggregate; "" if it is not installed.
-        best: Names of the reports with the best value; empty if all have the same, or no direction is better.
-    """
+    """An aggregate that is compared; see ``Aggregate``."""
 
     name: str
-    metric: str
+    metric: str  # metric of the aggregate; "" if it is not installed
     summary: str
     better: Better
     percent: bool
+    # names of the reports with the best value; empty if all have the same, or no direction is better
     best: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class ReportSummary:
-    """One report of a comparison; see ``EvalReport``.
-
-    Attributes:
-        mae: Mean absolute error.
-        sd: Standard deviation of the absolute error.
-        lengths: Distribution of the written lengths.
-        errors: Distribution of the absolute errors.
-    """
+    """One report of a comparison; see ``EvalReport``."""
 
     name: str
     config: Mapping[str, Any]
     environment: Mapping[str, Any]
-    mae: float
-    sd: float
+    mae: float  # mean absolute error
+    sd: float  # standard deviation of the absolute error
     scores: Scores
     groups: Mapping[str, Scores]
-    lengths: Quartiles
-    errors: Quartiles
+    lengths: Quartiles  # distribution of the written lengths
+    errors: Quartiles  # distribution of the absolute errors
 
 
 @dataclass(frozen=True)
@@ -78,56 +67,34 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Difference:
-    """A column of a report minus that of the baseline, text by text.
+    """A column of a report minus that of the baseline, text by text."""
 
-    Attributes:
-        name: Name of the report.
-        count: Number of texts for which both have a number.
-        low: Lower end of the 95 % bootstrap interval of the mean.
-        high: Upper end.
-        t: Statistic of the paired t-test; NaN if there are too few texts.
-        p: Its two-sided p-value.
-        p_holm: The p-value, corrected after Holm for the number of tests in the comparison.
-    """
-
-    name: str
+    name: str  # name of the report
     column: str
     better: Better
     percent: bool
-    count: int
+    count: int  # number of texts for which both have a number
     mean: float
-    low: float
-    high: float
-    t: float
-    p: float
-    p_holm: float
+    low: float  # lower end of the 95 % bootstrap interval of the mean
+    high: float  # upper end
+    t: float  # statistic of the paired t-test; NaN if there are too few texts
+    p: float  # its two-sided p-value
+    p_holm: float  # the p-value, corrected after Holm for the number of tests in the comparison
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison of reports.
+    """A comparison of reports."""
 
-    Attributes:
-        reports: Summaries of the reports.
-        baseline: Name of the report that the others are tested against.
-        count: Number of texts of each report.
-        measures: Compared aggregates, in the order of the metrics.
-        bucket: Width of the buckets.
-        outlier: Largest error of a text that is not an outlier.
-        buckets: Errors by target length.
-        differences: Tests against the baseline.
-        notes: Warnings for the reader.
-    """
-
-    reports: tuple[ReportSummary, ...]
-    baseline: str
-    count: int
-    measures: tuple[Measure, ...]
-    bucket: int
-    outlier: int
-    buckets: tuple[Bucket, ...]
-    differences: tuple[Difference, ...]
-    notes: tuple[str, ...]
+    reports: tuple[ReportSummary, ...]  # summaries of the reports
+    baseline: str  # name of the report that the others are tested against
+    count: int  # number of texts of each report
+    measures: tuple[Measure, ...]  # compared aggregates, in the order of the metrics
+    bucket: int  # width of the buckets
+    outlier: int  # largest error of a text that is not an outlier
+    buckets: tuple[Bucket, ...]  # errors by target length
+    differences: tuple[Difference, ...]  # tests against the baseline
+    notes: tuple[str, ...]  # warnings for the reader
 
     @property
     def unit(self) -> str:

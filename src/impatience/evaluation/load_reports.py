@@ -29,17 +29,11 @@ _SHOWN_KEYS = 3
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a report, in the order that all reports of a comparison share.
+    """The rows of a report, in the order that all reports of a comparison share."""
 
-    Attributes:
-        table: A pyarrow table: the fields of ``Prediction`` without its texts, and the metrics' columns.
-        file: File of the rows.
-        total: Number of rows in the file.
-    """
-
-    table: Any
-    file: Path
-    total: int
+    table: Any  # A pyarrow table: the fields of ``Prediction`` without its texts, and the metrics' columns
+    file: Path  # file of the rows
+    total: int  # number of rows in the file
 
     def __len__(self) -> int:
         """Return the number of texts."""

@@ -50,19 +50,12 @@ _Numbered = tuple[int, tuple[Request, ...]]
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """A model to evaluate.
+    """A model to evaluate."""
 
-    Attributes:
-        name: Short name.
-        source: Folder or name that it was loaded from.
-        generator: Writes texts with it.
-        prompt: Options of its prompts: template, prefix and max_source_tokens.
-    """
-
-    name: str
-    source: str
-    generator: TextGenerator
-    prompt: Mapping[str, Any]
+    name: str  # short name
+    source: str  # folder or name that it was loaded from
+    generator: TextGenerator  # writes texts with it
+    prompt: Mapping[str, Any]  # options of its prompts: template, prefix and max_source_tokens
 
 
 def load_evaluated_model(

@@ -28,25 +28,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """One table.
+    """One table."""
 
-    Attributes:
-        name: Short and unique name of letters, digits and hyphens.
-        title: Title above the table.
-        headings: Headings of the columns.
-        rows: Cells of each row.
-        note: Explanation below the table.
-        row_headings: Number of cells at the start of each row that are its headings.
-        text_columns: Number of columns at the start that are text, row headings included; the others are numbers.
-    """
-
-    name: str
-    title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    note: str = ""
-    row_headings: int = 1
-    text_columns: int = 1
+    name: str  # short and unique name of letters, digits and hyphens
+    title: str  # title above the table
+    headings: tuple[str, ...]  # headings of the columns
+    rows: tuple[tuple[Cell, ...], ...]  # cells of each row
+    note: str = ""  # explanation below the table
+    row_headings: int = 1  # number of cells at the start of each row that are its headings
+    text_columns: int = 1  # number of columns at the start that are text, row headings included; the others are numbers
 
 
 def format_setting(value: object) -> str:

@@ -86,38 +86,26 @@ def standard_deviation(mean: Array, mean_square: Array) -> Array:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One number for many texts; see ``Column`` for the fields that both have.
-
-    Attributes:
-        columns: Names of the columns it is computed from.
-        formula: Function of the means of those columns, arrays of any shape, element by element.
-        sums: Whether the formula takes sums instead of means: corpus BLEU smooths counts.
-    """
+    """One number for many texts; see ``Column`` for the fields that both have."""
 
     name: str
     summary: str
     better: Better
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # names of the columns it is computed from
+    # function of the means of those columns, arrays of any shape, element by element
     formula: Callable[..., Array] = _identity
     percent: bool = False
-    sums: bool = False
+    sums: bool = False  # whether the formula takes sums instead of means: corpus BLEU smooths counts
 
 
 @dataclass(frozen=True)
 class Metric(ABC):
-    """One metric; a subclass's fields are its options.
+    """One metric; a subclass's fields are its options."""
 
-    Attributes:
-        summary: One line about it.
-        columns: Columns that ``score`` returns.
-        aggregates: Aggregates that tables show; the first is the primary one.
-        needs: Optional packages that it imports, by import name.
-    """
-
-    summary: ClassVar[str]
-    columns: ClassVar[tuple[Column, ...]]
-    aggregates: ClassVar[tuple[Aggregate, ...]]
-    needs: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str]  # one line about it
+    columns: ClassVar[tuple[Column, ...]]  # columns that ``score`` returns
+    aggregates: ClassVar[tuple[Aggregate, ...]]  # aggregates that tables show; the first is the primary one
+    needs: ClassVar[tuple[str, ...]] = ()  # optional packages that it imports, by import name
 
     def check(self) -> None:
         """Check that the metric can be used; called before any text is written.

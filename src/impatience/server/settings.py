@@ -16,23 +16,14 @@ _MIN_KEY_LENGTH = 16
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a server.
+    """Limits of a server."""
 
-    Attributes:
-        requests: Most open requests, running or waiting; any more get 429.
-        budget: Most tokens of a batch, rows × (source + output); 1 writes one text at a time.
-        source_characters: Most characters of a source text.
-        target_tokens: Most tokens of a text, estimated before it is written.
-        body_bytes: Most bytes of an HTTP request.
-        seconds: Most time from a request to the end of its text.
-    """
-
-    requests: int = 64
-    budget: int = BUDGET
-    source_characters: int = 200_000
-    target_tokens: int = 4096
-    body_bytes: int = 2_000_000
-    seconds: float = 300.0
+    requests: int = 64  # most open requests, running or waiting; any more get 429
+    budget: int = BUDGET  # most tokens of a batch, rows × (source + output); 1 writes one text at a time
+    source_characters: int = 200_000  # most characters of a source text
+    target_tokens: int = 4096  # most tokens of a text, estimated before it is written
+    body_bytes: int = 2_000_000  # most bytes of an HTTP request
+    seconds: float = 300.0  # most time from a request to the end of its text
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -42,17 +33,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Access:
-    """Rules of access to a server.
+    """Rules of access to a server."""
 
-    Attributes:
-        key: Key that clients must send; None lets in everybody who can reach the server.
-        origins: Other web sites whose pages may use the server.
-        log_texts: Whether to log the texts.
-    """
-
-    key: str | None = None
-    origins: tuple[str, ...] = ()
-    log_texts: bool = False
+    key: str | None = None  # key that clients must send; None lets in everybody who can reach the server
+    origins: tuple[str, ...] = ()  # other web sites whose pages may use the server
+    log_texts: bool = False  # whether to log the texts
 
 
 def read_key(file: Path | None) -> str | None:

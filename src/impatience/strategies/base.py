@@ -42,13 +42,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Strategy(ABC):
-    """One strategy; the fields of a subclass are its options.
+    """One strategy; the fields of a subclass are its options."""
 
-    Attributes:
-        summary: What it does, in a line.
-    """
-
-    summary: ClassVar[str]
+    summary: ClassVar[str]  # what it does, in a line
 
     def check(self, generator: TextGenerator) -> None:
         """Check that this strategy can use a model; ``write`` does so too, before anything is written."""

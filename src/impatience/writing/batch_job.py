@@ -36,38 +36,23 @@ WINDOW = 512
 
 @dataclass(frozen=True)
 class RowDefaults:
-    """Settings of rows that name no others.
+    """Settings of rows that name no others."""
 
-    Attributes:
-        unit: Unit of the target.
-        target: Length of the texts; None if every row has its own.
-        ratio: Length of the texts as a share of the source's length.
-        landing: Stopping mode.
-        task: Task.
-        tries: The most texts to write for a row; the best is kept.
-    """
-
-    unit: Unit = Unit.WORDS
-    target: int | None = None
-    ratio: float | None = None
-    landing: Landing = Landing.NATURAL
-    task: str | None = None
-    tries: int = 1
+    unit: Unit = Unit.WORDS  # unit of the target
+    target: int | None = None  # length of the texts; None if every row has its own
+    ratio: float | None = None  # length of the texts as a share of the source's length
+    landing: Landing = Landing.NATURAL  # stopping mode
+    task: str | None = None  # task
+    tries: int = 1  # the most texts to write for a row; the best is kept
 
 
 @dataclass(frozen=True)
 class JobStatus:
-    """The progress of a job.
+    """The progress of a job."""
 
-    Attributes:
-        written: Number of texts in the output.
-        rejected: Number of rows that cannot be used.
-        found: Number of texts that were in the output before this run.
-    """
-
-    written: int
-    rejected: int
-    found: int
+    written: int  # number of texts in the output
+    rejected: int  # number of rows that cannot be used
+    found: int  # number of texts that were in the output before this run
 
 
 def write(

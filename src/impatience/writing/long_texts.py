@@ -32,17 +32,11 @@ _LONG_PARAGRAPH = 20_000
 
 @dataclass(frozen=True)
 class ShortenedSource:
-    """A request whose source the model can read at once.
+    """A request whose source the model can read at once."""
 
-    Attributes:
-        request: The request that is left to write.
-        parts: Number of parts that the first source was read in.
-        note: What was done, in words.
-    """
-
-    request: Request
-    parts: int = 1
-    note: str = ""
+    request: Request  # the request that is left to write
+    parts: int = 1  # number of parts that the first source was read in
+    note: str = ""  # what was done, in words
 
 
 def shorten_source(

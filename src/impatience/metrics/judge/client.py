@@ -54,26 +54,16 @@ def _open_http() -> httpx2.Client:
 
 @dataclass(frozen=True)
 class JudgeClient:
-    """Sends prompts to a judge and caches its answers; may be shared by threads.
+    """Sends prompts to a judge and caches its answers; may be shared by threads."""
 
-    Attributes:
-        url: Base URL of the endpoint, without a slash at its end.
-        model: Name of the judge at the endpoint.
-        key: Bearer token; none is sent if it is empty.
-        cache: Folder of the cached answers.
-        timeout_seconds: Time limit of one answer.
-        retries: Number of attempts after the first.
-        settings: Other fields of the request body.
-        wait: Waits for a number of seconds; by default until they are over or the client is stopped.
-    """
-
-    url: str
-    model: str
-    key: str = field(repr=False)
-    cache: Path
-    timeout_seconds: float
-    retries: int
-    settings: dict[str, Any] = field(default_factory=dict)
+    url: str  # base URL of the endpoint, without a slash at its end
+    model: str  # name of the judge at the endpoint
+    key: str = field(repr=False)  # bearer token; none is sent if it is empty
+    cache: Path  # folder of the cached answers
+    timeout_seconds: float  # time limit of one answer
+    retries: int  # number of attempts after the first
+    settings: dict[str, Any] = field(default_factory=dict)  # other fields of the request body
+    # waits for a number of seconds; by default until they are over or the client is stopped
     wait: Callable[[float], object] | None = None
     _http: httpx2.Client = field(default_factory=_open_http, init=False, repr=False)
     _stopped: Event = field(default_factory=Event, init=False, repr=False)
