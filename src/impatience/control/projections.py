@@ -14,10 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-ROWS = 8
-"""Most rows for which projections are precomputed; more rows share the reading of the weights anyway."""
-SIGNALS = 128
-"""Most signals that are projected at once, those of all rows together."""
+ROWS = 8  # most rows for which projections are precomputed; more rows share the reading of the weights anyway
+SIGNALS = 128  # most signals that are projected at once, those of all rows together
 
 
 def zero_projection(width: int, rank: int | None, device: Any) -> nn.Module:

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
-LEAST = 0.05
-"""Tokens with less than this share of the likeliest token's probability are never drawn."""
+LEAST = 0.05  # tokens with less than this share of the likeliest token's probability are never drawn
 _BITS = 2**32 - 1
 
 

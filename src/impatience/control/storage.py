@@ -25,8 +25,7 @@ from impatience.version import __version__
 SETTINGS, WEIGHTS, PROMPT = "impatience.json", "impatience.safetensors", "prompt.json"
 _HUB = ("revision", "token", "cache_dir", "local_files_only")
 """Arguments that say where on the hub files come from; they are passed on for every file of a model."""
-_OLD_OPTIONS = {"glide": {"landing": "countdown"}}
-"""Options that older versions saved under another name, by method."""
+_OLD_OPTIONS = {"glide": {"landing": "countdown"}}  # options that older versions saved under another name, by method
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ from impatience.lengths import Landing, Target, Unit, decode, measure
 
 log = logging.getLogger(__name__)
 
-LIMIT = 1024
-"""The most tokens of a text whose target limits nothing."""
+LIMIT = 1024  # the most tokens of a text whose target limits nothing
 _GREEDY = {"do_sample": False, "num_beams": 1, "early_stopping": False, "length_penalty": 1.0}
 """Settings of ``generate`` for draws: their noise is the only randomness."""
 

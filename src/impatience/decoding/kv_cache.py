@@ -17,10 +17,8 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-GROUPED = "impatience_grouped"
-"""Name of ``grouped_attention`` among transformers' attentions."""
-SPREAD = 64
-"""With fewer key heads in all rows than this, fused attention leaves most of a GPU idle over a long text."""
+GROUPED = "impatience_grouped"  # name of ``grouped_attention`` among transformers' attentions
+SPREAD = 64  # with fewer key heads in all rows than this, fused attention leaves most of a GPU idle over a long text
 
 
 class SlotCache(Cache):  # type: ignore[misc]

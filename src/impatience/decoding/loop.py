@@ -24,12 +24,10 @@ from impatience.families import unwrap
 
 __all__ = ["DecodingLoop", "TokenListener", "TokenRequest", "TokenResult", "unsupported"]
 
-CHECK_EVERY = 4
-"""On a GPU, steps between two checks for texts that have ended: a check waits for the GPU."""
+CHECK_EVERY = 4  # on a GPU, steps between two checks for texts that have ended: a check waits for the GPU
 CACHED_STEPS = 3
 """On a GPU, the number of ``DecodingStep`` with their recordings that are kept for the next call; else 1."""
-SPARE_ROWS = 4
-"""On a GPU, a recorded step may have up to so many times the rows needed: idle rows cost little there."""
+SPARE_ROWS = 4  # on a GPU, a recorded step may have up to so many times the rows needed: idle rows cost little there
 
 _FIXED_ROPE = ("default", "linear", "llama3", "yarn")
 _IGNORED_OPTIONS = {

@@ -15,16 +15,11 @@ import torch
 
 from impatience.lengths import Landing, Unit
 
-BUDGET = 16_384
-"""Tokens of a batch, rows × (source + output), unless the caller or the memory of a GPU says otherwise."""
-BATCH_RANGE = 1.5
-"""The most times that the longest text of a batch may be as long as the shortest."""
-STREAM_RANGE = 4.0
-"""The same for a stream: all its rows have room for the longest."""
-ROWS = 256
-"""The most rows of a stream: beyond that, the time of a step grows with its rows."""
-SHARE = 0.25
-"""The share of a GPU's free memory that keys and values may take."""
+BUDGET = 16_384  # tokens of a batch, rows × (source + output), unless the caller or the memory of a GPU says otherwise
+BATCH_RANGE = 1.5  # the most times that the longest text of a batch may be as long as the shortest
+STREAM_RANGE = 4.0  # the same for a stream: all its rows have room for the longest
+ROWS = 256  # the most rows of a stream: beyond that, the time of a step grows with its rows
+SHARE = 0.25  # the share of a GPU's free memory that keys and values may take
 
 
 @dataclass(frozen=True)

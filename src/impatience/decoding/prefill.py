@@ -22,8 +22,7 @@ from impatience.decoding.kv_cache import stacked
 from impatience.decoding.step import DecodingSettings, Prefilled, TokenRequest, start_token
 from impatience.families import unwrap
 
-PREFILL = 16_384
-"""The most tokens that are read in one pass, padding included."""
+PREFILL = 16_384  # the most tokens that are read in one pass, padding included
 
 
 class PrefillQueue:

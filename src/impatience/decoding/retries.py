@@ -17,12 +17,9 @@ from impatience.errors import OptionError, SourceError
 from impatience.lengths import Landing, ends_sentence
 from impatience.vocabulary import Vocabulary
 
-TRIES = 9
-"""Default number of texts for a request that a person waits for: of eight endings one nearly always lands."""
-MOST_TRIES = 16
-"""The most texts that are written for a request."""
-BACK = 24
-"""Tokens before the target, about, where endings begin; at least half of a short text stays."""
+TRIES = 9  # default number of texts for a request that a person waits for: of eight endings one nearly always lands
+MOST_TRIES = 16  # the most texts that are written for a request
+BACK = 24  # tokens before the target, about, where endings begin; at least half of a short text stays
 
 
 def check_tries(tries: int) -> None:

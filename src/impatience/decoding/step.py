@@ -30,10 +30,8 @@ from impatience.decoding.step_counter import WIDTH, StepCounter
 from impatience.families import unwrap
 from impatience.lengths import Landing, Target, Unit
 
-STRIDE = 256
-"""On a GPU the number of cache columns that are read is a multiple of this; each multiple is recorded once."""
-_CPU_STRIDE = 32
-"""The same where nothing is recorded."""
+STRIDE = 256  # on a GPU the number of cache columns that are read is a multiple of this; each multiple is recorded once
+_CPU_STRIDE = 32  # the same where nothing is recorded
 
 _ID, _POSITION, _BEGIN, _TARGET, _BUDGET, _COUNT, _LIVE, _DRAW, _COUNTER = range(9)
 

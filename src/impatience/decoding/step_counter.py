@@ -21,8 +21,7 @@ from torch import Tensor
 from impatience.lengths import Unit
 from impatience.vocabulary import Vocabulary
 
-WIDTH = 3
-"""The number of numbers of a row, in any unit."""
+WIDTH = 3  # the number of numbers of a row, in any unit
 _NEVER = 2**40
 
 

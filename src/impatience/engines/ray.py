@@ -21,8 +21,7 @@ from impatience.engines.base import Engine, R, Task, W
 from impatience.errors import ImpatienceError, OptionError, RunError
 from impatience.registry import require
 
-ROUND = 4096
-"""Pieces that are sent to the cluster at a time; in each round the actors load their models again."""
+ROUND = 4096  # pieces that are sent to the cluster at a time; in each round the actors load their models again
 
 # Ray reads these when it is imported. By default it sends usage statistics, and logs every actor that can be restarted.
 _SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}

@@ -28,10 +28,8 @@ from impatience.lengths import Landing, Unit
 from impatience.writing.writer import Writer, load
 from impatience.writing.writing_systems import ratio_target
 
-TIMES = 4
-"""Texts that each row of a batch writes, one after the other, before they are saved."""
-WINDOW = 512
-"""Rows of the file that are packed into batches together."""
+TIMES = 4  # texts that each row of a batch writes, one after the other, before they are saved
+WINDOW = 512  # rows of the file that are packed into batches together
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,10 @@ from impatience.errors import SourceError
 from impatience.lengths import Landing, Unit, split_sentences
 from impatience.writing.prompts import Prompts
 
-_LEAST = 64
-"""The least target of a part in tokens, where the model has room for that."""
-_FACTOR = 3
-"""The targets of all parts add up to so many times the target: the whole needs something to choose from."""
-_AT_ONCE = 8
-"""Parts that are written between two reports of the stage."""
-_SLACK = 8
-"""Tokens that a joined text may have more than its pieces."""
+_LEAST = 64  # the least target of a part in tokens, where the model has room for that
+_FACTOR = 3  # the targets of all parts add up to so many times the target: the whole needs something to choose from
+_AT_ONCE = 8  # parts that are written between two reports of the stage
+_SLACK = 8  # tokens that a joined text may have more than its pieces
 _LONG_PARAGRAPH = 20_000
 """Characters of a paragraph that are split into sentences at a time: where quotes stay open, that is slow."""
 

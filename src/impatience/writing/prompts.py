@@ -24,10 +24,8 @@ from impatience.lengths import Target, Unit, measure
 
 log = logging.getLogger(__name__)
 
-_ENDLESS = 1_000_000
-"""A limit of so many tokens is none; tokenizers that know none give a number like 10**30."""
-_DEFAULT_LIMIT = 1024
-"""Tokens of a source that a model reads where nothing sets a limit."""
+_ENDLESS = 1_000_000  # a limit of so many tokens is none; tokenizers that know none give a number like 10**30
+_DEFAULT_LIMIT = 1024  # tokens of a source that a model reads where nothing sets a limit
 _DENSEST = {Unit.TOKENS: 1.0, Unit.WORDS: 4.0, Unit.CHARACTERS: 4.0, Unit.SENTENCES: 96.0}
 """The most tokens expected for one of each unit, however dense the source is."""
 _SAMPLE = 20_000
