@@ -3,47 +3,43 @@
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from torch import Tensor
-
-from impatience.data import Request
-from impatience.decoding.generator import TextGenerator
 from impatience.errors import UnsupportedModelError
 from impatience.lengths import Unit
+from impatience.strategies.base import Limited, Request, Result, TextGenerator
 
 
-def require_chat(generator: TextGenerator) -> None:
-    """Check that a model follows instructions.
+@dataclass(frozen=True)
+class Instructed(Limited):
+    """A strategy that asks a chat model for a length, after the instruction of its template."""
 
-    Raises:
-        UnsupportedModelError: If it is an encoder-decoder, or its tokenizer has no chat template.
-    """
-    if not generator.encoder.chat:
-        reason = "is an encoder-decoder" if generator.encoder_decoder else "has a tokenizer without a chat template"
-        raise UnsupportedModelError(
-            f"A prompt can name a length only to a model that follows instructions, and this one {reason}. Use a "
-            f"decoder-only instruct model, or another strategy, e.g. 'forced_eos' or 'best_of_n'."
-        )
+    @abstractmethod
+    def instruction(self, generator: TextGenerator, request: Request) -> str:
+        """Return the instruction about the length of a request."""
 
+    def check(self, generator: TextGenerator) -> None:
+        """Check that the model follows instructions."""
+        if not generator.encoder.chat:
+            reason = "is an encoder-decoder" if generator.encoder_decoder else "has a tokenizer without a chat template"
+            raise UnsupportedModelError(
+                f"A prompt can name a length only to a model that follows instructions, and this one {reason}. Use a "
+                f"decoder-only instruct model, or another strategy, e.g. 'forced_eos' or 'best_of_n'."
+            )
 
-def instructed_inputs(
-    generator: TextGenerator, requests: Sequence[Request], instructions: Sequence[str]
-) -> dict[str, Tensor]:
-    """Return the inputs of requests, each with its own instruction after the template's.
-
-    The instruction takes no room from the source, so as much of it is read as with other strategies.
-    """
-    rows = []
-    for request, instruction in zip(requests, instructions, strict=True):
-        encoder = copy.copy(generator.encoder)
-        encoder.template = replace(
-            encoder.template, instruction=f"{encoder.template.instruction} {instruction}".strip()
-        )
-        encoder.max_source_tokens += len(generator.encode(f" {instruction}"))
-        rows.append(encoder.prompt(request.as_example()))
-    return generator.pad(rows)
+    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+        """Ask for the length. That takes no room from the source: as much is read as with other strategies."""
+        self.check(generator)
+        rows = []
+        for request in requests:
+            instruction, encoder = self.instruction(generator, request), copy.copy(generator.encoder)
+            whole = f"{encoder.template.instruction} {instruction}".strip()
+            encoder.template = replace(encoder.template, instruction=whole)
+            encoder.max_source_tokens += len(generator.encode(f" {instruction}"))
+            rows.append(encoder.prompt(request.as_example()))
+        return generator.generate_without_signal(requests, inputs=generator.pad(rows), limit=self.limit)
 
 
 def length_in_words(number: int, unit: Unit) -> str:

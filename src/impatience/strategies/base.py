@@ -26,18 +26,7 @@ from impatience.errors import OptionError
 from impatience.lengths import Landing
 from impatience.registry import Registry
 
-__all__ = [
-    "STRATEGIES",
-    "Limited",
-    "Request",
-    "Result",
-    "Sampled",
-    "Strategy",
-    "TextGenerator",
-    "check_range",
-    "seeded",
-    "with_landing",
-]
+__all__ = ["STRATEGIES", "Limited", "Request", "Result", "Sampled", "Strategy", "TextGenerator"]
 
 
 @dataclass(frozen=True)

@@ -9,35 +9,25 @@ Spends one token for each that is written, and one for EOS; ``max_new_tokens`` i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from impatience.lengths import Unit
-from impatience.strategies._instructions import instructed_inputs, length_in_words, require_chat
-from impatience.strategies.base import Limited, Request, Result, TextGenerator
+from impatience.strategies._instructions import Instructed, length_in_words
+from impatience.strategies.base import Request, TextGenerator
 
 
 @dataclass(frozen=True)
-class Prompted(Limited):
+class Prompted(Instructed):
     """Asked in words."""
 
     summary: ClassVar[str] = "an instruct model is asked for the length in its prompt"
 
-    def check(self, generator: TextGenerator) -> None:
-        """Check that the model follows instructions."""
-        require_chat(generator)
-
-    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
-        """Ask for the length."""
-        self.check(generator)
-        inputs = instructed_inputs(generator, requests, [_instruction(generator, request) for request in requests])
-        return generator.generate_without_signal(requests, inputs=inputs, limit=self.limit)
-
-
-def _instruction(generator: TextGenerator, request: Request) -> str:
-    unit = Unit.WORDS if request.unit is Unit.TOKENS else request.unit
-    return f"Write exactly {length_in_words(generator.convert(request, unit), unit)}, and nothing but the text itself."
+    def instruction(self, generator: TextGenerator, request: Request) -> str:
+        """Return the instruction about the length of a request."""
+        unit = Unit.WORDS if request.unit is Unit.TOKENS else request.unit
+        length = length_in_words(generator.convert(request, unit), unit)
+        return f"Write exactly {length}, and nothing but the text itself."
 
 
 STRATEGY = Prompted

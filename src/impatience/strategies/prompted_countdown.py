@@ -21,8 +21,8 @@ from typing import ClassVar
 
 from impatience.config import option
 from impatience.lengths import Unit
-from impatience.strategies._instructions import instructed_inputs, length_in_words, require_chat
-from impatience.strategies.base import Limited, Request, Result, TextGenerator
+from impatience.strategies._instructions import Instructed, length_in_words
+from impatience.strategies.base import Request, Result, TextGenerator
 
 _MARKER = re.compile(r"\s*<\d+>\s*")
 _CUT_MARKER = re.compile(r"\s*<\d*$")
@@ -33,34 +33,26 @@ _EXAMPLES = {
 
 
 @dataclass(frozen=True)
-class PromptedCountdown(Limited):
+class PromptedCountdown(Instructed):
     """Asked to count down."""
 
     summary: ClassVar[str] = "an instruct model counts down in its text; the numbers are taken out"
 
     limit: int = option(4096, "the most tokens of a text, markers included; fewer where the model has less room")
 
-    def check(self, generator: TextGenerator) -> None:
-        """Check that the model follows instructions."""
-        require_chat(generator)
+    def instruction(self, generator: TextGenerator, request: Request) -> str:
+        """Return the instruction about the length of a request."""
+        unit = Unit.SENTENCES if request.unit is Unit.SENTENCES else Unit.WORDS
+        number = generator.convert(request, unit)
+        return (
+            f"Write exactly {length_in_words(number, unit)}, and count down as you go: in front of each "
+            f"{unit.removesuffix('s')} put how many are still to come, itself included, from <{number}> to <1>, and "
+            f"close with <0>. {_EXAMPLES[unit]} Write nothing else."
+        )
 
     def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
         """Ask for a countdown, and remove the numbers."""
-        self.check(generator)
-        inputs = instructed_inputs(generator, requests, [_instruction(generator, request) for request in requests])
-        results = generator.generate_without_signal(requests, inputs=inputs, limit=self.limit)
-        return [_without_markers(generator, result) for result in results]
-
-
-def _instruction(generator: TextGenerator, request: Request) -> str:
-    unit = Unit.SENTENCES if request.unit is Unit.SENTENCES else Unit.WORDS
-    number = generator.convert(request, unit)
-    length, one = length_in_words(number, unit), unit.removesuffix("s")
-    return (
-        f"Write exactly {length}, and count down as you go: in front of each {one} "
-        f"put how many are still to come, itself included, from <{number}> to <1>, and close with <0>. "
-        f"{_EXAMPLES[unit]} Write nothing else."
-    )
+        return [_without_markers(generator, result) for result in super().write(generator, requests)]
 
 
 def _without_markers(generator: TextGenerator, result: Result) -> Result:
