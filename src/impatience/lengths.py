@@ -67,17 +67,7 @@ class Target:
     def parse(
         cls, rows: int, tokens: Any = None, words: Any = None, characters: Any = None, sentences: Any = None
     ) -> Target | None:
-        """Check the lengths that a caller gave: for each unit None, one number, or one number per row.
-
-        Args:
-            rows: Number of rows in the batch.
-            tokens: Length in tokens.
-            words: Length in words.
-            characters: Length in characters.
-            sentences: Length in sentences.
-
-        Returns:
-            The target, or None if no length was given.
+        """Return the target that a caller gave, or None: each unit has None, one number, or one number per row.
 
         Raises:
             TargetError: If two units are given, a number is not a whole number of at least 1, or the count of numbers

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -49,10 +49,7 @@ class Tables:
 class Vocabulary:
     """The tokens of a model: which of them are special, and the text that each one adds.
 
-    Args:
-        size: Number of ids that the model can write.
-        special_ids: Ids that are never part of the text; those of the tokenizer are added.
-        tokenizer: Needed for every unit but tokens.
+    The special ids of the tokenizer are added to those given. Every unit but tokens needs a tokenizer.
     """
 
     def __init__(self, size: int, special_ids: Iterable[int], tokenizer: Any = None) -> None:
@@ -75,11 +72,7 @@ class Vocabulary:
         return self._special[device]
 
     def require_tokenizer(self, unit: Unit) -> Any:
-        """Return the tokenizer.
-
-        Raises:
-            TokenizerError: If there is none.
-        """
+        """Return the tokenizer, or raise TokenizerError if there is none."""
         if self.tokenizer is None:
             raise TokenizerError(
                 f"Counting {unit} needs the tokenizer: attach(model, …, tokenizer=tokenizer). "
@@ -93,7 +86,8 @@ class Vocabulary:
         tokenizer = self.require_tokenizer(Unit.WORDS)
         known = min(self.size, len(tokenizer))
         anchor = [self._word_id()]
-        before, after = len(self._text(anchor)), len(self._text(anchor + anchor)) - len(self._text(anchor))
+        before, twice = map(len, self._texts([anchor, anchor + anchor]))
+        after = twice - before
         texts = [text[before : len(text) - after] for text in self._texts([*anchor, i, *anchor] for i in range(known))]
         special, names = self.special_ids, tokenizer.convert_ids_to_tokens(list(range(known)))
         pieces = [
@@ -103,14 +97,9 @@ class Vocabulary:
         return pieces + [b""] * (self.size - known)
 
     def _word_id(self) -> int:
-        """Return an id that is a word or part of one, to decode other ids beside it.
-
-        Raises:
-            TokenizerError: If there is none.
-        """
-        special = self.special_ids
+        """Return an id that is a word or part of one, to decode other ids beside it."""
         for i, text in enumerate(self._alone):
-            if i not in special and text.strip().isascii() and text.strip().isalpha():
+            if i not in self.special_ids and text.strip().isascii() and text.strip().isalpha():
                 return i
         raise TokenizerError("This vocabulary has no token of letters, so words cannot be counted. Use target_tokens.")
 
@@ -124,9 +113,6 @@ class Vocabulary:
             list(rows), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         return texts
-
-    def _text(self, ids: list[int]) -> str:
-        return self._texts([ids])[0]
 
     def tables(self, device: torch.device) -> Tables:
         """Return the tables on a device; they are built once."""
@@ -194,15 +180,9 @@ class Vocabulary:
         return measure(decode(self.require_tokenizer(unit), ids), unit)
 
     def progress(self, ids: Tensor, written: Tensor, unit: Unit) -> Tensor:
-        """Return the length written after each step.
+        """Return the (B, T) float32 length after each step: column t counts the written ids up to and including it.
 
-        Args:
-            ids: (B, T) ids of the sequence so far.
-            written: (B, T) True for ids that the model wrote, False for its prompt.
-            unit: Unit of the length.
-
-        Returns:
-            (B, T) float32; column t counts the written ids up to and including column t.
+        ``written`` is (B, T), True for ids that the model wrote, False for its prompt.
         """
         if unit is Unit.TOKENS:
             return (written & ~self.special(ids.device)[ids]).cumsum(1).float()
@@ -286,14 +266,12 @@ def _previous(values: Tensor) -> Tensor:
     return torch.cat([torch.zeros_like(values[:, :1]), values[:, :-1]], dim=1)
 
 
+@cache
 def _byte_alphabet() -> dict[str, int]:
     """Map the printable characters that stand for bytes in byte-level vocabularies back to bytes."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in printable]
-    return {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(hidden)}
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-
-_ALPHABET = _byte_alphabet()
+    return {letter: byte for byte, letter in bytes_to_unicode().items()}
 
 
 def _piece_bytes(text: str, name: str) -> bytes:
@@ -302,6 +280,5 @@ def _piece_bytes(text: str, name: str) -> bytes:
         return text.encode()
     if byte := _BYTE_TOKEN.fullmatch(name):
         return bytes([int(byte[1], 16)])
-    if all(letter in _ALPHABET for letter in name):
-        return bytes(_ALPHABET[letter] for letter in name)
-    return text.encode()
+    alphabet = _byte_alphabet()
+    return bytes(alphabet[letter] for letter in name) if alphabet.keys() >= set(name) else text.encode()
