@@ -44,12 +44,7 @@ class Ray(Engine):
             raise OptionError(f"workers={self.workers}: give at least 1.")
 
     def run(self, task: Task[W, R], work: Iterable[W]) -> Iterator[tuple[int, R]]:
-        """Run the task on the nodes of the cluster.
-
-        Raises:
-            OptionError: If the task cannot leave this process, or the cluster has no room for so many workers.
-            RunError: If the cluster cannot be reached, or loses results.
-        """
+        """Run the task on the nodes of the cluster."""
         if task.load_there is None:
             raise OptionError(
                 "A model in memory cannot be sent to other processes: name a folder or a hub name, which they can load."
@@ -96,12 +91,8 @@ class Actor:
 def worker_resources(nodes: Sequence[Mapping[str, float]], workers: int | None) -> tuple[int, dict[str, float]]:
     """Return the number of workers, and the resources of each: a GPU or, where there is none, cores.
 
-    Args:
-        nodes: Resources of each node, by Ray's names.
-        workers: Number of workers; None for one for each GPU, or for each node with cores.
-
-    Raises:
-        OptionError: If there is no room for so many.
+    ``nodes`` are the resources of each node, by Ray's names. Without a number of workers there is one for each GPU, or
+    for each node with cores.
     """
     kind = "GPU" if any(node.get("GPU", 0) >= 1 for node in nodes) else "CPU"
     counts = [int(node.get(kind, 0)) for node in nodes]
@@ -118,11 +109,7 @@ def worker_resources(nodes: Sequence[Mapping[str, float]], workers: int | None) 
 
 
 def each_once(results: Iterable[Numbered], numbers: Iterable[int]) -> Iterator[Numbered]:
-    """Yield the result of each number once.
-
-    Raises:
-        RunError: If a number has no result.
-    """
+    """Yield the result of each number once, and raise RunError if one has none."""
     missing = set(numbers)
     for result in results:
         if result.number in missing:

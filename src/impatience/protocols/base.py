@@ -34,11 +34,7 @@ class Protocol(ABC):
 def request_for(
     example: Example, target: int, unit: Unit, references: tuple[str, ...] = (), group: str = "", key: str = ""
 ) -> Request:
-    """Return a request for an example; its id is the example's, unless a key is given.
-
-    Raises:
-        DataError: If the target is 0.
-    """
+    """Return a request for an example; its id is the example's, unless a key is given."""
     name = key or example.id
     if target < 1:
         raise DataError(f"{name}: the tokenizer finds no token in the reference, so its length is 0.")

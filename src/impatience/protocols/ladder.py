@@ -33,11 +33,7 @@ class Ladder(Protocol):
             raise OptionError(f"ladder: rungs={list(self.rungs)}: give at least one, each once.")
 
     def requests(self, examples: Sequence[Example], unit: Unit, count: Count) -> Iterator[Request]:
-        """Request every rung of each article that has all rungs.
-
-        Raises:
-            DataError: If no article has every rung.
-        """
+        """Request every rung of each article that has all rungs."""
         articles: dict[str, dict[str, Example]] = {}
         for example in examples:
             rung = str(example.meta.get(RUNG, ""))

@@ -227,11 +227,7 @@ class _Lines:
         self.file = file
 
     def recover(self, field: str) -> list[Any]:
-        """Return one field of each row; half a line at the end is cut off.
-
-        Raises:
-            RunError: If another line is damaged.
-        """
+        """Return one field of each row; half a line at the end is cut off."""
         values, whole = [], 0
         with self.file.open("a+b") as file:
             file.seek(0)
@@ -275,7 +271,7 @@ def _open_job(source: Path, out: Path, options: Mapping[str, Any], *, restart: b
                 for old in (out, rejects):
                     old.unlink(missing_ok=True)
             elif before.endswith("\n"):
-                _check_same(_read_job(before, job_file), job, source, out)
+                _check_same(before, job_file, job, source, out)
             elif out.exists() and out.stat().st_size:
                 raise RunError(f"{out} exists already, and no job wrote it. Name another file, or use --restart.")
             if restart or not before.endswith("\n"):
@@ -284,20 +280,18 @@ def _open_job(source: Path, out: Path, options: Mapping[str, Any], *, restart: b
                 file.flush()
                 os.fsync(file.fileno())
             yield _Lines(out), _Lines(rejects)
+    except ImpatienceError:
+        raise
     except OSError as error:
-        if isinstance(error, ImpatienceError):
-            raise
         raise RunError(f"{out} cannot be written: {error.strerror or error}.") from error
 
 
-def _read_job(text: str, file: Path) -> dict[str, Any]:
+def _check_same(text: str, job_file: Path, now: Mapping[str, Any], source: Path, out: Path) -> None:
+    """Check that a job continues the one that a job file describes."""
     try:
-        return dict(json.loads(text))
+        before = dict(json.loads(text))
     except (ValueError, TypeError):
-        raise RunError(f"{file} is damaged. Begin again with --restart, or name another output.") from None
-
-
-def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], source: Path, out: Path) -> None:
+        raise RunError(f"{job_file} is damaged. Begin again with --restart, or name another output.") from None
     if before.get("sha256") != now["sha256"]:
         raise RunError(
             f"{source} is not what {out} was begun with. Name another output, or delete that one with --restart."

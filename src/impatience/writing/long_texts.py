@@ -43,14 +43,8 @@ def shorten_source(
 ) -> ShortenedSource:
     """Write the parts of a source that is too long, until the model can read what was written of them.
 
-    Args:
-        request: The request; a source that fits is left alone.
-        prompts: Prompts of the model.
-        write: Writes requests whose sources the model can read.
-        report_stage: Is called with descriptions of the work.
-
-    Raises:
-        SourceError: If the source cannot be read in parts.
+    A source that fits is left alone; one that cannot be read in parts is a SourceError. ``write`` writes requests whose
+    sources the model can read, and ``report_stage`` is called with descriptions of the work.
     """
     first = size = len(prompts.encode(request))
     parts = rounds = limit = 0
@@ -112,16 +106,7 @@ def _part_requests(request: Request, prompts: Prompts, output: int) -> list[Requ
 
 
 def split(text: str, count: Callable[[str], int], most: int) -> Iterator[str]:
-    """Split a text into parts of about the same size.
-
-    Args:
-        text: The text.
-        count: Counts the tokens of a piece.
-        most: The most tokens of a part.
-
-    Yields:
-        The parts in order; together they hold every word of the text.
-    """
+    """Split a text into parts of about the same size, at most so many tokens each, that hold every word of it."""
     pieces = [(piece, start, count(piece)) for piece, start in _sentences(text, count, most)]
     left = sum(size for _, _, size in pieces)
     part, filled, even = "", 0, 0.0  # even: size of a part if the rest is split evenly

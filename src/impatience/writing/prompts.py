@@ -42,10 +42,8 @@ _INSTRUCTIONS = {
 class Prompts:
     """Encodes prompts for one model; threads may share it.
 
-    Args:
-        model: The model.
-        trained: Prompt settings of its training: template, prefix, max_source_tokens, and all its tasks; empty for a
-            model that was not trained by a recipe.
+    ``trained`` are the prompt settings of its training: template, prefix, max_source_tokens, and all its tasks; empty
+    for a model that was not trained by a recipe.
     """
 
     def __init__(self, model: LengthControlled, trained: Mapping[str, Any] | None = None) -> None:
@@ -88,11 +86,7 @@ class Prompts:
         return self._encoders[name]
 
     def encode(self, request: Request) -> list[int]:
-        """Return the ids of a request's whole prompt.
-
-        Raises:
-            SourceError: If the task needs a source of another form.
-        """
+        """Return the ids of a request's whole prompt, or raise SourceError if its task needs another form of source."""
         self._announce(request.task)
         if request.history and not self.takes_chats:
             raise SourceError("This model reads one text: it takes no system message and no earlier turns.")
@@ -145,11 +139,7 @@ class Prompts:
         return source <= self.source_limit(self.estimate_output(request, source))
 
     def check_room(self, request: Request, source: int) -> None:
-        """Check that the model has room for a text after a prompt of so many tokens.
-
-        Raises:
-            TargetError: If the target is too long for the model.
-        """
+        """Check that the model has room for a text after a prompt of so many tokens, else raise TargetError."""
         room = None if self.room is None else self.room - (1 if self.encoder_decoder else source)
         try:
             step_budget(Target(request.unit, (request.target,)), request.landing, room)

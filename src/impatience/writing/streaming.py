@@ -29,12 +29,8 @@ class Cancelled(Exception):  # noqa: N818
 class ResultStream:
     """The stream of one request: pieces, if they are wanted, and at the end one result or exception.
 
-    Args:
-        request: The request.
-        vocabulary: Counts and decodes.
-        deliver: Receives the items; it is called in the thread that writes.
-        pieces: Whether pieces are wanted.
-        cancelled: Set when the reader leaves; the row then ends at its next step.
+    ``deliver`` receives them, in the thread that writes. The reader sets ``cancelled`` to leave; the row then ends at
+    its next step.
     """
 
     def __init__(
@@ -138,9 +134,8 @@ class _StopCancelled(StoppingCriteria):  # type: ignore[misc]
     def __init__(self, streams: Sequence[ResultStream]) -> None:
         self.streams = streams
 
-    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
+    def __call__(self, input_ids: Tensor, _scores: Any, **_: Any) -> Tensor:
         """End each cancelled row, with all its beams."""
-        del scores, kwargs
         cancelled = torch.tensor([stream.cancelled.is_set() for stream in self.streams], device=input_ids.device)
         return cancelled.repeat_interleave(input_ids.shape[0] // len(self.streams))
 

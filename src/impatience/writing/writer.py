@@ -150,15 +150,10 @@ class Writer:
         return write_with_retries(requests, of_each, write, self.model.vocabulary, self.prompts.task)
 
     def plan(self, requests: Sequence[Request], budget: int | None = None, *, times: int = 1) -> list[list[int]]:
-        """Return which texts are written together, for a caller that has other processes write them.
+        """Return the positions of texts that are written together, for a caller that has other processes write them.
 
-        Args:
-            requests: The requests. All of them are checked.
-            budget: The most tokens in memory.
-            times: Number of texts, one after the other, in each row.
-
-        Returns:
-            Positions in ``requests``. ``write_many`` writes each group in one go, with the same results as for all.
+        All requests are checked. ``write_many`` writes each group in one go, with the same results as for all; each row
+        has so many times a text, one after the other.
         """
         short, long = self._plan(requests, [self.check(request) for request in requests], budget, {})
         pieces = [piece for batch in short for piece in batch.split(times)]
@@ -184,24 +179,16 @@ class Writer:
         return read_stream(items, stream.cancelled, lambda: self._stream(stream, tries, kwargs))
 
     def write_streams(self, streams: Sequence[ResultStream], sources: list[list[int]], **kwargs: Any) -> None:
-        """Write one batch, each text into its stream.
+        """Write one batch of one unit and landing, each text into its stream.
 
-        Args:
-            streams: Streams of requests of one unit and one landing.
-            sources: Prompts of the requests, from ``check``, short enough to be read at once.
-            **kwargs: Other options of ``generate``.
+        The sources are prompts from ``check`` that are short enough to be read at once.
         """
         results = self._write_streams(streams, [stream.request for stream in streams], sources, kwargs)
         for stream, result in zip(streams, results, strict=True):
             stream.finish(result)
 
     def check(self, request: Request) -> list[int]:
-        """Check that the model can write a request, and return its whole prompt.
-
-        Raises:
-            SourceError: If the task needs a source of another form.
-            TargetError: If the model has no room for a text of that length.
-        """
+        """Check that the model can write a request, and return its whole prompt."""
         ids = self.prompts.encode(request)
         limit = self.prompts.source_limit(self.prompts.estimate_output(request, len(ids)))
         self.prompts.check_room(request, min(len(ids), limit))
