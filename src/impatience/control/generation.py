@@ -6,7 +6,7 @@ import copy
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,16 +30,9 @@ _HELD_STEPS = {Unit.TOKENS: (1, 1), Unit.CHARACTERS: (4, 8)}
 
 
 def step_budget(target: Target, landing: Landing, room: int | None, extra: int = 0) -> int:
-    """Return ``max_new_tokens`` for a target.
+    """Return ``max_new_tokens`` for a target, or raise TargetError if it cannot fit in the decoder.
 
-    Args:
-        target: Length asked for.
-        landing: Stopping mode.
-        room: Positions left in the decoder; None if there is no limit.
-        extra: Number of tokens that are written but not counted, without EOS.
-
-    Raises:
-        TargetError: If the target cannot fit in the decoder.
+    ``room`` are the positions left, None without a limit; ``extra`` tokens are written but not counted, besides EOS.
     """
     longest = max(target.values)
     fewest = extra + (longest + 1 if target.unit in (Unit.TOKENS, Unit.WORDS) else 2)
@@ -56,11 +49,7 @@ def step_budget(target: Target, landing: Landing, room: int | None, extra: int =
 
 
 def eos_ids(generation_config: Any) -> list[int]:
-    """Return the ids that end a text.
-
-    Raises:
-        TokenizerError: If there is none.
-    """
+    """Return the ids that end a text; there must be one."""
     value = generation_config.eos_token_id
     ids = [value] if isinstance(value, int) else list(value or [])
     if not ids:
@@ -72,7 +61,9 @@ def eos_ids(generation_config: Any) -> list[int]:
 
 
 class EosTrace(LogitsProcessor):  # type: ignore[misc]
-    """Records P(EOS) and the model's first choice at each step, and changes nothing."""
+    """Records P(EOS) and the model's first choice at each step, and the last ids, and changes nothing."""
+
+    ids: Tensor  # (B, T) all ids before the last step
 
     def __init__(self, eos: list[int]) -> None:
         self.eos = eos
@@ -81,7 +72,7 @@ class EosTrace(LogitsProcessor):  # type: ignore[misc]
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Record one step."""
-        del input_ids
+        self.ids = input_ids
         self._eos_probabilities.append(scores.float().softmax(-1)[:, self.eos].sum(-1))
         self._choices.append(scores.argmax(-1))
         return scores
@@ -114,15 +105,11 @@ class GenerateSteering:
     """Sets the signal before each step of one ``generate`` call, from all ids so far.
 
     The projections of a few rows are precomputed. Their progress is counted on the CPU, where the lookup needs it.
-
-    Args:
-        steering: Steering of the model that writes.
-        targets: Targets of the call.
-        dtype: Dtype of the model's layers.
     """
 
     def __init__(self, steering: Steering, targets: BatchTargets, dtype: torch.dtype) -> None:
-        self._steering, self._targets, self._cpu_targets = steering, targets, targets.cpu()
+        self._steering, self._targets = steering, targets
+        self._cpu_targets = replace(targets, target=targets.target.cpu(), start=targets.start.cpu())
         self._prompt = int(self._cpu_targets.start.min()) - 1  # columns without a signal in every row
         self._precomputed: PrecomputedProjections | None = None
         # Weights that are sharded over processes are whole only while the model runs.

@@ -28,14 +28,11 @@ def name_from_anywhere(name: str | Path) -> str:
 
 
 def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControlled, dict[str, Any]]:
-    """Load a model, on the GPU if there is one.
+    """Load a model, on the GPU if there is one, and the prompt settings it was trained with, if any were saved.
 
     Args:
         name: Model folder, folder of a training run, packaged or hub name, or name of an untrained toy.
-        quiet: Whether to hide the progress of downloads.
-
-    Returns:
-        The model, and the prompt settings it was trained with; empty if none were saved.
+        quiet: Hide the progress of downloads.
 
     Raises:
         ModelFilesError: If there is no such model, or the run is not finished.
@@ -51,7 +48,11 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
     options: dict[str, Any] = {} if torch.cuda.is_available() else {"dtype": torch.float32}
     try:
         with _hidden_progress_bars():
-            model, prompt = _load(source, options)
+            if is_length_controlled(source):
+                model, prompt = LengthControlled.from_pretrained(source, merge=True, **options), load_prompt(source)
+            else:
+                base, tokenizer = load_base(source, **options)
+                model, prompt = attach(base, "none", tokenizer=tokenizer), {}
     except ImpatienceError:
         raise
     except (OSError, ValueError) as error:
@@ -61,13 +62,6 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
             f"lists, or one on the hub, which must be within reach."
         ) from error
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), prompt
-
-
-def _load(source: str, options: dict[str, Any]) -> tuple[LengthControlled, dict[str, Any]]:
-    if is_length_controlled(source):
-        return LengthControlled.from_pretrained(source, merge=True, **options), load_prompt(source)
-    base, tokenizer = load_base(source, **options)
-    return attach(base, "none", tokenizer=tokenizer), {}
 
 
 @contextmanager

@@ -30,16 +30,8 @@ log = logging.getLogger(__name__)
 class LengthControlled(nn.Module):
     """A model that writes to length. Attributes that it does not define are those of the base model.
 
-    Attributes:
-        base_model: Hugging Face model, also one that PEFT has wrapped.
-        tokenizer: Tokenizer, or None if only tokens can be counted.
-        family: Declaration of where the decoder is.
-        vocabulary: Counts lengths on ids.
-        method: Method that computes the signal.
-        conventions: Conventions of the paper's text, or of its authors' code; see ``attach``.
-        width: Width D of the signal.
-        amplitude: Factor of the signal at full strength.
-        taught: Whether the model was trained with its signal.
+    ``amplitude`` is the factor of the signal at full strength, ``width`` its width, and ``taught`` says whether the
+    model was trained with its signal. Without a tokenizer only tokens can be counted.
     """
 
     def __init__(

@@ -34,10 +34,7 @@ def project(projection: nn.Module, signal: Tensor) -> Tensor:
 class PrecomputedProjections:
     """Looks up the projected signals of a few rows, one count after the other.
 
-    Args:
-        signal: Returns the (B, S, D) signal for (B, S) counts and (B, 1) targets.
-        projections: Projection of each layer.
-        dtype: Dtype of the model's layers.
+    ``signal`` returns the (B, S, D) signal for (B, S) counts and (B, 1) targets.
     """
 
     def __init__(

@@ -17,9 +17,7 @@ from impatience.errors import OptionError
 class NoLoops(LogitsProcessor):  # type: ignore[misc]
     """Bars tokens that would repeat a sequence of the text, in one ``generate`` call.
 
-    Args:
-        size: Number of tokens in a sequence, at least 2.
-        start: (B,) column of each row's first written id; None means that all rows begin at the first call.
+    ``start`` is the (B,) column of each row's first written id; None means that all rows begin at the first call.
     """
 
     def __init__(self, size: int, start: Tensor | None = None) -> None:
@@ -41,11 +39,7 @@ class NoLoops(LogitsProcessor):  # type: ignore[misc]
 def bar_repeats(ids: Tensor, scores: Tensor, size: int, start: Tensor | None = None) -> Tensor:
     """Return (B, V) scores with -inf for tokens that would repeat a sequence of (B, T) written ids.
 
-    Args:
-        ids: (B, T) written ids.
-        scores: (B, V).
-        size: Number of ids in a sequence.
-        start: (B, 1) column of each row's first written id; None if all ids were written.
+    ``start`` is the (B, 1) column of each row's first written id; None if all ids were written.
     """
     if ids.shape[1] < size:
         return scores

@@ -19,21 +19,16 @@ Landed = Literal["natural", "forced", "missed"]
 class LengthReport:
     """Report on how one text ended.
 
-    Attributes:
-        length: Length of the text, in the unit asked for.
-        target: Length asked for.
-        unit: Unit of both.
-        landed: "natural": on target (with ``at_most``: not over it), and the model chose to end there; "forced": on
-            target because the landing mode changed what the model would have written; "missed": off target, or not
-            ended at all.
-        eos_probability: P(EOS) of the model itself where the text ends; 0 if it did not end.
+    ``landed`` is "natural" if the text is on target (with ``at_most``: not over it), and the model chose to end there;
+    "forced" if it is on target because the landing mode changed what the model would have written; "missed" if it is
+    off target, or did not end at all.
     """
 
-    length: int
-    target: int
-    unit: Unit
+    length: int  # length of the text
+    target: int  # length asked for
+    unit: Unit  # unit of both
     landed: Landed
-    eos_probability: float | None
+    eos_probability: float | None  # P(EOS) of the model itself where the text ends; 0 if it did not end
 
 
 @dataclass(frozen=True)
@@ -98,10 +93,7 @@ class LengthReporter:
 def _trim_to_end(ids: list[int], choice: int, vocabulary: Vocabulary) -> list[int]:
     """Remove what a limit cut off: a sentence if half of the text or more stays, else a word or character.
 
-    Args:
-        ids: Text that its model would have continued.
-        choice: Token that the model would have written next.
-        vocabulary: Counts and decodes; without a tokenizer nothing is removed.
+    The model would have written ``choice`` next. Without a tokenizer nothing is removed.
     """
     if vocabulary.tokenizer is None:
         return ids

@@ -20,12 +20,9 @@ _BITS = 2**32 - 1
 
 
 def noisy_scores(scores: Tensor, draws: Tensor, steps: Tensor) -> Tensor:
-    """Return (B, V) scores with noise; the largest one is the token drawn.
+    """Return (B, V) scores with noise, for (B,) draws after (B,) steps; the largest one is the token drawn.
 
-    Args:
-        scores: (B, V).
-        draws: (B,) numbers of the draws; rows of draw 0 get no noise.
-        steps: (B,) number of tokens of each text.
+    Rows of draw 0 get no noise.
     """
     token = torch.arange(scores.shape[1], device=scores.device)
     mixed = token + 0x9E3779B1 * steps[:, None] + 0x85EBCA6B * draws[:, None]
@@ -39,12 +36,7 @@ def noisy_scores(scores: Tensor, draws: Tensor, steps: Tensor) -> Tensor:
 
 
 class Draws(LogitsProcessor):  # type: ignore[misc]
-    """Draws tokens in a greedy ``generate`` call.
-
-    Args:
-        draws: Number of each row's draw; 0 takes the likeliest token.
-        start: (B,) column of each row's first written id.
-    """
+    """Draws tokens in a greedy ``generate`` call; ``start`` is the (B,) column of each row's first written id."""
 
     def __init__(self, draws: Sequence[int], start: Tensor) -> None:
         self.draws, self.start = torch.tensor(draws, device=start.device), start

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -42,10 +42,6 @@ class BatchTargets:
         target, start = (tensor.repeat_interleave(copies) for tensor in (self.target, self.start))
         return BatchTargets(target, self.unit, start)
 
-    def cpu(self) -> BatchTargets:
-        """Copy the targets to the CPU."""
-        return replace(self, target=self.target.cpu(), start=self.start.cpu())
-
 
 @dataclass
 class PassSignal:
@@ -57,15 +53,9 @@ class PassSignal:
 
 
 class Steering(nn.Module):
-    """A method applied to a decoder.
+    """A method applied to the decoder of a model without wrappers.
 
-    Args:
-        model: Hugging Face model without wrappers.
-        family: Declaration of where its decoder is.
-        method: Method that computes the signal.
-        vocabulary: Counts progress.
-        conventions: See ``attach``.
-        amplitude: Factor for the signal; None computes it from the method's strength.
+    ``amplitude`` is the factor of the signal; None computes it from the method's strength.
     """
 
     def __init__(
@@ -141,10 +131,6 @@ class Steering(nn.Module):
         """Return the targets given, or the lengths of the labels, and the columns where the texts begin.
 
         A unit with a (B,) tensor is used as it is, without waiting for the GPU.
-
-        Raises:
-            TargetError: If there are neither targets nor labels.
-            SourceError: If neither labels nor ``prompt_lengths`` show where the prompt of a decoder-only model ends.
         """
         rows, device = ids.shape[0], ids.device
         if target is None and labels is None:
@@ -222,8 +208,7 @@ class Steering(nn.Module):
         kwargs = {**kwargs, "inputs_embeds": _add_to_last(embeds, self.current.embedding / scale)}
         return ((None, *args[1:]), kwargs) if args else (args, {**kwargs, "input_ids": None})
 
-    def _add_at_layer(self, number: int, name: str, layer: nn.Module, args: Any) -> Any:
-        del layer
+    def _add_at_layer(self, number: int, name: str, _: nn.Module, args: Any) -> Any:
         current = self.current
         if current.projected is not None:
             return _add_to_last(args[0], current.projected[number]), *args[1:]

@@ -30,16 +30,7 @@ _SHORTEST_SENTENCE = 3
 
 
 class LandingProcessor(LogitsProcessor):  # type: ignore[misc]
-    """Holds texts to their targets.
-
-    Args:
-        landing: ``EXACT`` or ``AT_MOST``.
-        target: Length asked for, one value a row.
-        start: (B,) column of the first written id.
-        last: For each row, the column that the sequence cannot grow beyond.
-        vocabulary: Knows the text of each token.
-        eos: Ids that end a text.
-    """
+    """Holds texts to their targets: from the (B,) columns ``start`` on, and not beyond the columns ``last``."""
 
     def __init__(
         self,
@@ -114,8 +105,7 @@ class LandingProcessor(LogitsProcessor):  # type: ignore[misc]
         return fits, done if self.exact else torch.ones_like(done)
 
     def _sentences(self, ids: Tensor, written: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        table = self.vocabulary.tables(ids.device)
-        tokenizer = self.vocabulary.require_tokenizer(Unit.SENTENCES)
+        table, tokenizer = self.vocabulary.tables(ids.device), self.vocabulary.tokenizer
         done = torch.zeros_like(target, dtype=torch.bool)
         for row in torch.nonzero(table.sentence_end[ids[:, -1]] & written[:, -1]).flatten().tolist():
             text = decode(tokenizer, ids[row][written[row]].tolist())

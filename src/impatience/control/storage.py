@@ -46,12 +46,7 @@ def save_model(
 ) -> None:
     """Save a ``LengthControlled`` model, with its tokenizer if it has one.
 
-    Args:
-        folder: Folder to save to.
-        model: Model to save.
-        steering: Steering of the model.
-        state_dict: Weights of the model if they are not those of its modules, e.g. gathered from shards.
-        **kwargs: Arguments of the base model's ``save_pretrained``.
+    ``state_dict`` are the weights of the model if they are not those of its modules, e.g. gathered from shards.
     """
     folder, base_model, method_type = Path(folder), model.base_model, type(steering.method)
     method = next((name for name in METHODS if METHODS[name] is method_type), None)
@@ -88,18 +83,8 @@ def _without_prefix(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
-def load_parts(name: str | Path, base_model: Any, *, merge: bool = False, **kwargs: Any) -> tuple[Any, Saved]:
-    """Load a base model and its length control.
-
-    Args:
-        name: Folder or hub name.
-        base_model: Loaded base model of an adapter, or None to load it.
-        merge: Merge an adapter into the base model's weights.
-        **kwargs: Arguments of the base model's ``from_pretrained``.
-
-    Raises:
-        ModelFilesError: If there is no length-controlled model, or this version cannot read it.
-    """
+def load_parts(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any) -> tuple[Any, Saved]:
+    """Load a base model and its length control; the arguments are those of ``LengthControlled.from_pretrained``."""
     if kwargs.pop("trust_remote_code", False):
         raise OptionError("trust_remote_code is not supported: no code is ever loaded with a model.")
     check_name(name)
@@ -200,9 +185,6 @@ def _load_authors(name: str | Path, **kwargs: Any) -> tuple[Any, Saved]:
 
 def _file(name: str | Path, file: str, **hub: Any) -> Path | None:
     """Return the path of a file in a folder, in the hub's cache or on the hub; None if there is no such file."""
-    folder = Path(name)
-    if folder.is_dir():
-        return folder / file if (folder / file).is_file() else None
     from transformers.utils import cached_file
 
     path = cached_file(str(name), file, **hub, _raise_exceptions_for_missing_entries=False)

@@ -14,11 +14,9 @@ from torch import Tensor
 
 
 class CudaGraphs:
-    """Recorded steps without inputs or results: they read and write fixed tensors.
+    """Recorded steps without inputs or results; on anything but a GPU a step is simply run.
 
-    Args:
-        device: Device of the tensors; on anything but a GPU a step is simply run.
-        state: Tensors that a step changes; a warm-up run leaves them as they were.
+    ``state`` are the tensors that a step changes; a warm-up run leaves them as they were.
     """
 
     def __init__(self, device: torch.device, state: list[Tensor]) -> None:

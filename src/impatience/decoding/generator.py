@@ -108,7 +108,8 @@ class TextGenerator:
         if landing is Landing.NATURAL:
             options.setdefault("max_new_tokens", limit if room is None else min(limit, room))
         if self.can_use_loop(len(requests), options):
-            return self._run_loop(requests, self._unpad(inputs), options, ROWS, signal=False)
+            padded = zip(inputs["input_ids"].tolist(), inputs["attention_mask"].tolist(), strict=True)
+            return self._run_loop(requests, [list(compress(*row)) for row in padded], options, ROWS, signal=False)
         budgets = [self._budget(request, room, options) for request in requests]
         start = torch.full((len(requests),), first, device=inputs["input_ids"].device)
         call = GenerateCall(target, landing, start, first, room, self.vocabulary)
@@ -150,11 +151,7 @@ class TextGenerator:
         return self.pad(self.encode_sources(requests))
 
     def pad(self, rows: list[list[int]]) -> dict[str, Tensor]:
-        """Make a batch of rows of ids, padded on the left for decoder-only models, else on the right.
-
-        Raises:
-            SourceError: If one is longer than the model can read.
-        """
+        """Make a batch of rows of ids that the model can read, padded on the left for decoder-only models."""
         room, spare = self.model.family.room(self._inner), 0 if self.encoder_decoder else 2
         longest = max(map(len, rows))
         if room is not None and longest + spare > room:
@@ -233,10 +230,6 @@ class TextGenerator:
         self._loop = self._loop or DecodingLoop(self.model)
         written = self._loop.write(token_requests, settings, rows, listener)
         return [self._result(*pair) for pair in zip(requests, written, strict=True)]
-
-    def _unpad(self, inputs: dict[str, Tensor]) -> list[list[int]]:
-        masks = inputs["attention_mask"].bool().tolist()
-        return [list(compress(ids, mask)) for ids, mask in zip(inputs["input_ids"].tolist(), masks, strict=True)]
 
     def _result(self, request: Request, written: TokenResult) -> Result:
         """Build the result of a text that the loop wrote."""
@@ -317,13 +310,14 @@ class TextGenerator:
     ) -> list[Result]:
         """Call ``generate``, and build the results from what it returns."""
         processors = options.pop("logits_processor", [])
-        trace = _Trace(self.eos)
+        trace = EosTrace(self.eos)
         settings = {"do_sample": False, "pad_token_id": self._pad, **options}
         with torch.inference_mode(), without_forced_eos(self._inner):
             output, reports = generate(logits_processor=[trace, *processors], return_dict_in_generate=True, **settings)
         rows = output.sequences[:, first:].tolist()
         curves, choices = trace.along(len(rows), len(rows[0]), output.get("beam_indices"))
-        spent, beams, copies = trace.spent(first), len(trace.ids) // len(rows), len(rows) // len(budgets)
+        beams, copies = len(trace.ids) // len(rows), len(rows) // len(budgets)
+        given = trace.ids[:, first:].tolist()  # without the choice of the last step
         results = []
         for row, (written, report) in enumerate(zip(rows, reports, strict=True)):
             landed = report.landed
@@ -335,25 +329,13 @@ class TextGenerator:
                 landed = "forced"
             curve = curves[row, : len(ids) + ended].tolist()
             probability = (round(curve[-1], 6) if processors else report.eos_probability) if ended else None
-            tokens_spent = spent[row] if beams == 1 and ended else beams * (len(ids) + ended)
+            tokens_spent = beams * (len(ids) + ended)
+            if beams == 1 and ended:  # the landing may have removed the end of what was written
+                last = self._stop(given[row])
+                tokens_spent = 1 + (len(given[row]) if last is None else last)
             report = replace(report, landed=landed, eos_probability=probability)
             results.append(self._build(requests[row // copies], report, ids, ended, tokens_spent, curve))
         return results
 
     def _stop(self, ids: list[int]) -> int | None:
         return next((column for column, i in enumerate(ids) if i in self.eos), None)
-
-
-class _Trace(EosTrace):
-    """An EOS trace that also remembers the ids of the last step."""
-
-    ids: Tensor
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        self.ids = input_ids
-        return super().__call__(input_ids, scores)
-
-    def spent(self, first: int) -> list[int]:
-        """Return the number of tokens that each row was given, its EOS included."""
-        rows = self.ids[:, first:].tolist()  # without the choice of the last step
-        return [next((step + 1 for step, i in enumerate(row) if i in self.eos), len(row) + 1) for row in rows]

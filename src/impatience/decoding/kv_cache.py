@@ -22,13 +22,10 @@ SPREAD = 64  # with fewer key heads in all rows than this, fused attention leave
 
 
 class SlotCache(Cache):  # type: ignore[misc]
-    """Keys and values of the decoder.
+    """Keys and values of the decoder, in a store of (L, 2, B, H, C, D); the next step is at the (1,) ``column``.
 
-    Args:
-        store: (L, 2, B, H, C, D) keys and values, zero at first.
-        column: (1,) column of the next step.
-        seen: Number of tokens before this step, for the model: a (B, 1) tensor where positions are absolute, and so
-            each row has its own; else ``column``.
+    ``seen`` is the number of tokens before this step, for the model: a (B, 1) tensor where positions are absolute, and
+    so each row has its own; else ``column``.
     """
 
     def __init__(self, store: Tensor, column: Tensor, seen: Tensor) -> None:
@@ -46,8 +43,8 @@ class SlotCache(Cache):  # type: ignore[misc]
             keys_and_values[..., : column - by, :] = keys_and_values[..., by:column, :].clone()
 
 
-class _FixedLayer(CacheLayerMixin):  # type: ignore[misc]
-    """Keys and values that are never replaced."""
+class FixedLayer(CacheLayerMixin):  # type: ignore[misc]
+    """Keys and values of one layer that are never replaced, e.g. those of the sources of an encoder-decoder."""
 
     is_sliding = False
 
@@ -58,14 +55,12 @@ class _FixedLayer(CacheLayerMixin):  # type: ignore[misc]
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Do nothing: the tensors exist already."""
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(self, *_args: Any, **_kwargs: Any) -> tuple[Tensor, Tensor]:
         """Return all columns: a source is read once, before its text begins."""
-        del key_states, value_states, args, kwargs
         return self.keys, self.values
 
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+    def get_mask_sizes(self, _query_length: int) -> tuple[int, int]:
         """Return the number of columns to read, and the first."""
-        del query_length
         return self.get_max_length(), 0
 
     def get_seq_length(self) -> int | Tensor:
@@ -77,38 +72,24 @@ class _FixedLayer(CacheLayerMixin):  # type: ignore[misc]
         return int(self.keys.shape[2])
 
 
-class _SlotLayer(_FixedLayer):
+class _SlotLayer(FixedLayer):
     def __init__(self, cache: SlotCache, keys: Tensor, values: Tensor) -> None:
         super().__init__(keys, values)
         self.cache = cache
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any) -> tuple[Tensor, Tensor]:
         """Write one step, and return the columns to read."""
-        del args, kwargs
         self.keys.index_copy_(2, self.cache.column, key_states)
         self.values.index_copy_(2, self.cache.column, value_states)
         return self.keys[:, :, : self.cache.columns_read], self.values[:, :, : self.cache.columns_read]
 
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+    def get_mask_sizes(self, _query_length: int) -> tuple[int, int]:
         """Return the number of columns to read, and the first."""
-        del query_length
         return self.cache.columns_read, 0
 
     def get_seq_length(self) -> Tensor:
         """Return the number of earlier tokens."""
         return self.cache.seen
-
-
-class SourceCache(Cache):  # type: ignore[misc]
-    """Keys and values of the sources of an encoder-decoder.
-
-    Args:
-        store: (L, 2, B, H, S, D), S the tokens of a source.
-    """
-
-    def __init__(self, store: Tensor) -> None:
-        self.store = store
-        super().__init__(layers=[_FixedLayer(keys, values) for keys, values in store])
 
 
 def stacked(cache: Cache) -> Tensor:
@@ -129,13 +110,7 @@ def grouped_attention(
 ) -> tuple[Tensor, None]:
     """Attend without repeating keys that several heads share: in one step, such heads are treated as several tokens.
 
-    Args:
-        module: The attention module.
-        query: (B, H·G, T, D).
-        key: (B, H, C, D).
-        value: (B, H, C, D).
-        attention_mask: (B, 1, T, C), or None.
-        **kwargs: Other arguments of transformers' attention.
+    The query is (B, H·G, T, D), key and value are (B, H, C, D), and the mask is (B, 1, T, C) or None.
     """
     if query.shape[2] > 1 or attention_mask is None:
         result: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)

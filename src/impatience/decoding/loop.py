@@ -105,16 +105,9 @@ class DecodingLoop:
         rows: int,
         listener: TokenListener | None = None,
     ) -> list[TokenResult]:
-        """Write texts; the first ones are begun first.
+        """Write a text for each request, at most ``rows`` at the same time; the first ones are begun first.
 
-        Args:
-            requests: The requests.
-            settings: Settings of all of them.
-            rows: The most texts to write at the same time.
-            listener: Receives the tokens; every step then waits for the GPU.
-
-        Returns:
-            A text for each request, in their order.
+        A listener receives the tokens; every step then waits for the GPU.
         """
         if not requests:
             return []
@@ -147,10 +140,8 @@ class DecodingLoop:
 
     def _step_for(self, settings: DecodingSettings, shape: BatchShape, example: Prefilled) -> DecodingStep:
         """Return a step with room for a batch, from an earlier call if possible."""
-        (spare, most), addresses = (
-            (SPARE_ROWS, CACHED_STEPS) if self.records else (1, 1),
-            step.weight_addresses(self._inner),
-        )
+        spare, most = (SPARE_ROWS, CACHED_STEPS) if self.records else (1, 1)
+        addresses = step.weight_addresses(self._inner)
         fitting = [
             number
             for number, cached in enumerate(self.steps)

@@ -48,29 +48,21 @@ class PackedBatch:
 
 
 def pack_batches(sizes: Sequence[TextSize], budget: int = BUDGET, room: int | None = None) -> list[list[int]]:
-    """Pack texts into batches, the longest first: a batch that does not fit into memory fails at once.
+    """Pack texts into batches of positions, the longest first: a batch that does not fit into memory fails at once.
 
     Args:
         sizes: Sizes of the texts, in any order.
         budget: The most tokens of a batch, padding included; a larger text has a batch of its own.
         room: The most tokens of the longest source and the longest output of a batch together, for a model that has
             them in one row; None for no limit.
-
-    Returns:
-        Positions in ``sizes``, each in one batch.
     """
     return [batch for group in _similar(sizes, BATCH_RANGE) for batch in _pack(group, sizes, budget, room)]
 
 
 def pack_streams(sizes: Sequence[TextSize], budget: int = BUDGET) -> list[PackedBatch]:
-    """Pack texts into streams, whose rows are filled again, the longest first.
+    """Pack texts into streams of one unit and landing, whose rows are filled again, the longest first.
 
-    Args:
-        sizes: Sizes of the texts, in any order.
-        budget: The most tokens in memory at the same time; a larger text has a row of its own.
-
-    Returns:
-        Streams of one unit and landing; each position is in one.
+    ``budget`` is the most tokens in memory at the same time; a larger text has a row of its own.
     """
     streams = []
     for group in _similar(sizes, STREAM_RANGE):

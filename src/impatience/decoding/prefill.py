@@ -26,14 +26,7 @@ PREFILL = 16_384  # the most tokens that are read in one pass, padding included
 
 
 class PrefillQueue:
-    """Requests that wait for a row; their prompts are read some at a time.
-
-    Args:
-        model: The model.
-        requests: The requests, in the order in which they are begun.
-        settings: Settings of the texts.
-        most: The most prompts to read in one pass.
-    """
+    """Requests that wait for a row, in order; their prompts are read some at a time, at most ``most`` in one pass."""
 
     def __init__(
         self, model: LengthControlled, requests: Sequence[TokenRequest], settings: DecodingSettings, most: int

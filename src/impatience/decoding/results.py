@@ -15,33 +15,22 @@ class Result(LengthReport):
 
     A strategy of an evaluation may report ``landed="forced"`` too where it cut the text or chose among several, and
     ``eos_probability`` None where it does not know it. A ``Writer`` always gives a number.
-
-    Attributes:
-        text: The text as a reader gets it.
-        ids: Ids of the text without EOS. The last one may reach over the end of a text that was cut inside a token; a
-            text that was rewritten has the ids that its tokenizer gives it.
-        id: Id of the request.
-        ended: Whether the text comes to an end, by EOS or because a strategy stopped at a sentence end; False if a
-            limit cut it.
-        tokens_spent: Tokens that were generated for it, with EOS, all beams, and texts that were thrown away.
-        parts: Number of parts that the source was read in; more than 1 if it is longer than the model reads at once.
-        note: Remarks on how such a source was read, and on how the text was counted.
-        drawn: Whether the ending was drawn because the first text did not land well; see ``decoding.retries``.
-        taken_back: Number of characters at the end of the streamed pieces that are not in the text: the landing
-            removed them, or a later token changed how they are written.
-        eos_curve: The model's own EOS probability after 0, 1, 2, … of the ids, as far as it is known; a ``Writer``
-            leaves it out.
     """
 
-    text: str
+    text: str  # text as a reader gets it
+    # ids of the text without EOS. The last one may reach over the end of a text that was cut inside a token; a text
+    # that was rewritten has the ids that its tokenizer gives it
     ids: tuple[int, ...] = field(default=(), repr=False)
-    id: str = ""
-    ended: bool = True
-    tokens_spent: int = 0
-    parts: int = 1
-    note: str = ""
-    drawn: bool = False
+    id: str = ""  # id of the request
+    ended: bool = True  # by EOS or because a strategy stopped at a sentence end; False if a limit cut the text
+    tokens_spent: int = 0  # tokens generated for it, with EOS, all beams, and texts that were thrown away
+    parts: int = 1  # parts that the source was read in; more than 1 if it is longer than the model reads at once
+    note: str = ""  # remarks on how such a source was read, and on how the text was counted
+    drawn: bool = False  # its ending was drawn because the first text did not land well; see ``decoding.retries``
+    # characters at the end of the streamed pieces that are not in the text: the landing removed them, or a later token
+    # changed how they are written
     taken_back: int = 0
+    # the model's own EOS probability after 0, 1, 2, … of the ids, as far as it is known; a ``Writer`` leaves it out
     eos_curve: tuple[float, ...] = field(default=(), repr=False)
 
     @property
@@ -57,21 +46,13 @@ class Result(LengthReport):
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a text that is being written.
+    """A piece of a text that is being written."""
 
-    Attributes:
-        text: New text since the last piece.
-        progress: Length of the text so far, in the unit of the target.
-        target: Length of the whole text.
-        unit: Unit of both.
-        stage: Description of the work while no text is shown: parts of a long source are read, or endings are drawn.
-    """
-
-    text: str
-    progress: int
-    target: int
-    unit: Unit
-    stage: str = ""
+    text: str  # new text since the last piece
+    progress: int  # length of the text so far
+    target: int  # length of the whole text
+    unit: Unit  # unit of both
+    stage: str = ""  # the work while no text is shown: parts of a long source are read, or endings are drawn
 
     @property
     def ratio(self) -> float:

@@ -23,11 +23,7 @@ BACK = 24  # tokens before the target, about, where endings begin; at least half
 
 
 def check_tries(tries: int) -> None:
-    """Check the number of texts that may be written for a request.
-
-    Raises:
-        OptionError: If it is not a whole number from 1 to ``MOST_TRIES``.
-    """
+    """Check the number of texts that may be written for a request."""
     if isinstance(tries, bool) or not isinstance(tries, int) or not 1 <= tries <= MOST_TRIES:
         raise OptionError(f"tries={tries!r}: give a whole number from 1 to {MOST_TRIES}.")
 
@@ -64,10 +60,7 @@ def best_result(request: Request, results: Iterable[Result]) -> Result | None:
 
     With the natural landing a finished text comes before any other, then the nearest one. The other landings accept
     only texts that meet the request, ``at_most`` the longest of these, and return None if the text must be forced.
-
-    Args:
-        request: The original request.
-        results: Texts that were written with the natural landing, in the order of their draws.
+    The results were written with the natural landing, and are in the order of their draws.
     """
     good = [result for result in results if request.landing is Landing.NATURAL or is_met(request, result)]
     return min(

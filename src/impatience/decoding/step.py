@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from transformers import EncoderDecoderCache
+from transformers import Cache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from impatience.control.model import LengthControlled
@@ -25,7 +25,7 @@ from impatience.control.repetition import NoLoops, bar_repeats
 from impatience.control.sampling import noisy_scores
 from impatience.control.stopping import LandingProcessor
 from impatience.decoding.cuda_graphs import CudaGraphs
-from impatience.decoding.kv_cache import GROUPED, SlotCache, SourceCache
+from impatience.decoding.kv_cache import GROUPED, FixedLayer, SlotCache
 from impatience.decoding.step_counter import WIDTH, StepCounter
 from impatience.families import unwrap
 from impatience.lengths import Landing, Target, Unit
@@ -66,8 +66,7 @@ class TokenRequest:
     def decoder_ids(self, start: int | None) -> tuple[int, ...]:
         """Return all ids that the decoder reads before it writes; the last one is read by the first step.
 
-        Args:
-            start: Start token of an encoder-decoder; None for a decoder-only model, which reads the prompt itself.
+        ``start`` is the start token of an encoder-decoder; None for a decoder-only model, which reads the prompt.
         """
         return (*(self.ids if start is None else (start,)), *self.prefix)
 
@@ -108,14 +107,7 @@ class RowOutput:
 
 
 class DecodingStep:
-    """The tensors of a batch, and the step over them.
-
-    Args:
-        model: The model.
-        settings: Settings of the texts.
-        shape: Sizes of the tensors.
-        example: Prefill of any text; the caches take its shape.
-    """
+    """The tensors of a batch, and the step over them; the caches take the shape of an example's prefill."""
 
     def __init__(
         self, model: LengthControlled, settings: DecodingSettings, shape: BatchShape, example: Prefilled
@@ -144,10 +136,11 @@ class DecodingStep:
         seen = self.state[:, _POSITION, None] if model.family.positions else self.column
         self.cache = SlotCache(self._store(example.decoder, shape.columns), self.column, seen)
         if example.source is not None and example.encoded is not None:
-            self.sources = SourceCache(self._store(example.source, shape.source))
+            self.sources = self._store(example.source, shape.source)
             self.encoded = self._zeros(shape.rows, shape.source, example.encoded.shape[1], dtype=example.encoded.dtype)
             self.source_padding = self._zeros(shape.rows, shape.source, dtype=torch.bool)
-            self.both_caches = EncoderDecoderCache(self.cache, self.sources)
+            layers = [FixedLayer(keys, values) for keys, values in self.sources]
+            self.both_caches = EncoderDecoderCache(self.cache, Cache(layers=layers))
         changed = [self.state, self.column, self.text, self.choices, self.probabilities, self.curve]
         self.graphs = CudaGraphs(self.device, changed)
 
@@ -165,12 +158,7 @@ class DecodingStep:
         self.prefix_counts.clear()
 
     def begin(self, column: int, requests: dict[int, TokenRequest]) -> None:
-        """Begin texts, or continue their prefixes.
-
-        Args:
-            column: Column of the next step, in all rows.
-            requests: Requests by row.
-        """
+        """Begin texts, or continue their prefixes, at the column of the next step; the requests are given by row."""
         self.column.fill_(column)
         states = []
         for row, request in requests.items():
@@ -194,7 +182,7 @@ class DecodingStep:
         if prefilled.source is None or prefilled.encoded is None:
             return
         tokens = prefilled.encoded.shape[0]
-        self.sources.store[:, :, row, :, :tokens] = prefilled.source
+        self.sources[:, :, row, :, :tokens] = prefilled.source
         self.encoded[row, :tokens] = prefilled.encoded
         self.source_padding[row] = torch.arange(self.shape.source, device=self.device) >= tokens
 

@@ -26,13 +26,7 @@ _NEVER = 2**40
 
 
 class StepCounter:
-    """Counts rows in one unit.
-
-    Args:
-        vocabulary: Knows how much each id adds.
-        unit: Unit to count in.
-        device: Device of the rows.
-    """
+    """Counts rows in one unit."""
 
     def __init__(self, vocabulary: Vocabulary, unit: Unit, device: torch.device) -> None:
         self.unit, self.special = unit, vocabulary.special(device)
