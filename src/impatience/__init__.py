@@ -13,8 +13,8 @@ from impatience.version import __version__
 
 if TYPE_CHECKING:
     from impatience.control.attach import attach
+    from impatience.control.length_report import LengthReport
     from impatience.control.model import LengthControlled
-    from impatience.control.report import LengthReport
     from impatience.data import Request
     from impatience.decoding.results import Piece, Result
     from impatience.lengths import Unit
@@ -26,7 +26,7 @@ _HOME = {
     "Piece": "impatience.decoding.results",
     "attach": "impatience.control.attach",
     "LengthControlled": "impatience.control.model",
-    "LengthReport": "impatience.control.report",
+    "LengthReport": "impatience.control.length_report",
     "Result": "impatience.decoding.results",
     "Unit": "impatience.lengths",
     "Writer": "impatience.writing.writer",

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
+from impatience.control.length_report import LengthReport, LengthReporter
 from impatience.control.projections import ROWS, PrecomputedProjections
 from impatience.control.repetition import NoLoops
-from impatience.control.report import LengthReport, LengthReporter
 from impatience.control.sampling import Draws
 from impatience.control.steering import BatchTargets, Steering
 from impatience.control.stopping import LandingProcessor

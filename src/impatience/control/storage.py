@@ -15,11 +15,12 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from impatience.control.adapters import ADAPTER_SETTINGS, base_model_name, load_adapter
 from impatience.control.steering import Conventions, Steering
 from impatience.errors import ModelFilesError, OptionError
 from impatience.families import unwrap
 from impatience.methods import METHODS
-from impatience.sources import check_name, resolve
+from impatience.sources import check_name
 from impatience.version import __version__
 
 SETTINGS, WEIGHTS, PROMPT = "impatience.json", "impatience.safetensors", "prompt.json"
@@ -132,8 +133,9 @@ def _tokenizer(name: str | Path, **hub: Any) -> Any:
     """Load a tokenizer; if an adapter was saved without one, that of its base model."""
     from transformers import AutoTokenizer
 
-    if _file(name, "adapter_config.json", **hub) and not _file(name, "tokenizer_config.json", **hub):
-        return _tokenizer(_base_of_adapter(name))
+    settings = _file(name, ADAPTER_SETTINGS, **hub)
+    if settings is not None and not _file(name, "tokenizer_config.json", **hub):
+        return _tokenizer(base_model_name(settings))
     with warnings.catch_warnings():
         # Marian's tokenizer recommends it for a method that tokenizing never calls.
         warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses", category=UserWarning)
@@ -142,21 +144,14 @@ def _tokenizer(name: str | Path, **hub: Any) -> Any:
 
 def _load_model(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any) -> Any:
     """Load the base model, and the PEFT adapter on it if the folder holds one."""
-    if _file(name, "adapter_config.json") is None:
+    hub = {key: kwargs[key] for key in _HUB if key in kwargs}
+    settings = _file(name, ADAPTER_SETTINGS, **hub)
+    if settings is None:
         return base_model if base_model is not None else _auto(name, **kwargs)
-    from peft import PeftModel
-
     if base_model is None:
-        base_model = _auto(_base_of_adapter(name), **kwargs)
-    model = PeftModel.from_pretrained(base_model, str(name), is_trainable=False)
-    return model.merge_and_unload() if merge else model
-
-
-def _base_of_adapter(name: str | Path) -> str:
-    """Return the folder or hub name of an adapter's base model."""
-    settings = _file(name, "adapter_config.json")
-    assert settings is not None
-    return resolve(str(json.loads(settings.read_text(encoding="utf-8"))["base_model_name_or_path"]), quiet=True)
+        kwargs.pop("revision", None)  # the adapter's, not the base model's
+        base_model = _auto(base_model_name(settings), **kwargs)
+    return load_adapter(base_model, name, merge=merge, **hub)
 
 
 def _auto(name: str | Path, **kwargs: Any) -> Any:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from impatience.control.generation import EosTrace, GenerateCall, eos_ids, step_budget, without_forced_eos
+from impatience.control.length_report import LengthReport
 from impatience.control.model import LengthControlled
-from impatience.control.report import LengthReport
 from impatience.data import Encoder, Request, pad_prompts
 from impatience.decoding.loop import DecodingLoop, TokenListener, TokenResult, unsupported
 from impatience.decoding.packing import ROWS

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import torch
 
+from impatience.control.length_report import LengthReport, LengthReporter
 from impatience.control.model import LengthControlled
-from impatience.control.report import LengthReport, LengthReporter
 from impatience.decoding import step
 from impatience.decoding.kv_cache import GROUPED
 from impatience.decoding.prefill import PrefillQueue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from impatience.control.report import LengthReport
+from impatience.control.length_report import LengthReport
 from impatience.lengths import Unit
 
 

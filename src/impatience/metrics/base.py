@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from impatience.control.report import Landed
+from impatience.control.length_report import Landed
 from impatience.errors import ImpatienceError, ModelFilesError
 from impatience.lengths import Unit
 from impatience.registry import Registry, require

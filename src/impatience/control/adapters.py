@@ -1,0 +1,27 @@
+"""Loads PEFT adapters, LoRA and its kin: finds the base model, puts the adapter on it, merges it on request.
+
+PEFT does the work, so every adapter type that PEFT can merge is merged correctly.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from impatience.sources import resolve
+
+ADAPTER_SETTINGS = "adapter_config.json"
+
+
+def base_model_name(settings: Path) -> str:
+    """Return the folder or hub name of the base model that an adapter's settings name."""
+    return resolve(str(json.loads(settings.read_text(encoding="utf-8"))["base_model_name_or_path"]), quiet=True)
+
+
+def load_adapter(base_model: Any, name: str | Path, *, merge: bool, **hub: Any) -> Any:
+    """Put an adapter on its base model; with ``merge``, add it to the base model's weights."""
+    from peft import PeftModel
+
+    model = PeftModel.from_pretrained(base_model, str(name), is_trainable=False, **hub)
+    return model.merge_and_unload() if merge else model
