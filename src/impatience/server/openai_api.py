@@ -22,11 +22,10 @@ from impatience.server.schemas import ChatBody, CompletionBody, report_fields
 from impatience.server.service import OpenRequest, Service
 from impatience.writing.streaming import taken_back
 
-_IGNORED = (
+_IGNORED = (  # fields that do not change the text
     *("user", "safety_identifier", "metadata", "store", "seed", "service_tier", "verbosity", "reasoning_effort"),
     *("prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls"),
 )
-"""Fields that do not change the text."""
 _NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("n", "best_of", "top_p"), (1,)),
     **dict.fromkeys(("presence_penalty", "frequency_penalty", "top_logprobs"), (0,)),

@@ -18,8 +18,7 @@ from impatience.writing.writer import Writer
 
 log = logging.getLogger(__name__)
 
-_GATHER_SECONDS = 0.01
-"""How long the first text after a pause waits for others to join its batch."""
+_GATHER_SECONDS = 0.01  # time in which the first text after a pause waits for others to join its batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +32,7 @@ class ModelWorker:
     """Writes queued texts batch by batch in its own thread.
 
     The text that has waited longest is always in the next batch, so none waits forever. Every stream ends with one
-    result or exception.
-
-    Args:
-        writer: Writes the texts.
-        budget: Most tokens of a batch, rows × (source + output).
-        on_batch: Called with the number of texts when a batch starts.
+    result or exception. ``on_batch`` is called with the number of texts when a batch starts.
     """
 
     def __init__(self, writer: Writer, budget: int = BUDGET, on_batch: Callable[[int], None] | None = None) -> None:
