@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -50,19 +51,13 @@ def _root(
     del version
 
 
-app.command()(write.write)
-app.command()(write.batch)
-app.command()(serve.serve)
-app.command()(train.train)
-app.command()(train.recipes)
-app.command()(data.datasets)
-app.command()(evaluate.evaluate)
-app.command()(evaluate.metrics)
-app.command()(evaluate.protocols)
-app.command()(evaluate.strategies)
-app.command()(compare.compare)
-for _command in compare.PLOTS:
-    plot.command()(_command)
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    *(write.write, write.batch, serve.serve, train.train, train.recipes, data.datasets),
+    *(evaluate.evaluate, evaluate.metrics, evaluate.protocols, evaluate.strategies, compare.compare),
+)
+for _group, _commands in ((app, _COMMANDS), (plot, compare.PLOTS)):
+    for _command in _commands:
+        _group.command()(_command)
 
 
 @app.command()

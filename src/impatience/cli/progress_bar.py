@@ -9,12 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class ProgressBar:
-    """Counts finished texts, and shows count, speed and remaining time on a terminal.
-
-    Args:
-        total: number of texts; 0 if it is not known yet.
-        quiet: count, but show nothing.
-    """
+    """Counts finished texts, and shows count, speed and remaining time on a terminal, unless it is quiet."""
 
     def __init__(self, total: int = 0, *, quiet: bool = False) -> None:
         console = Console(stderr=True)
