@@ -12,6 +12,7 @@ from typer import Option
 
 from impatience.cli import bench, compare, data, evaluate, serve, train, write
 from impatience.errors import ImpatienceError
+from impatience.version import __version__
 
 app = typer.Typer(
     help="Language models that write to length: ask for 40 words and get a text of 40 words that ends.",
@@ -36,9 +37,7 @@ def main() -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        import impatience
-
-        typer.echo(f"impatience {impatience.__version__}")
+        typer.echo(f"impatience {__version__}")
         raise typer.Exit
 
 

@@ -171,7 +171,7 @@ def batch(
                     restart=restart,
                     budget=budget,
                     engine=runner,
-                    report_rows=bar.advance,
+                    report_rows=bar.count,
                 )
         except KeyboardInterrupt:
             command = "The same command without --restart" if restart else "The same command"
