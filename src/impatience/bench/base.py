@@ -32,12 +32,11 @@ LLAMA_SIZES = (
     *("num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
 )
 T5_SIZES = ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads")
-SHAPES = {
+SHAPES = {  # of Llamas with tied embeddings (smollm2 is SmolLM2-135M), and of T5s like the flan models
     "tiny": dict(zip(LLAMA_SIZES, (512, 64, 128, 2, 4, 2), strict=True)),
     "smollm2": dict(zip(LLAMA_SIZES, (49152, 576, 1536, 30, 9, 3), strict=True)),
     "flan-t5-small": dict(zip(T5_SIZES, (32128, 512, 64, 1024, 8, 6), strict=True)),
 }
-"""Sizes of Llamas with tied embeddings (``smollm2`` is SmolLM2-135M), and of T5s like the flan models."""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ _IGNORED = (  # fields that do not change the text
     *("user", "safety_identifier", "metadata", "store", "seed", "service_tier", "verbosity", "reasoning_effort"),
     *("prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls"),
 )
+# Fields that would change the text, and values with which they do not; null never does.
 _NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("n", "best_of", "top_p"), (1,)),
     **dict.fromkeys(("presence_penalty", "frequency_penalty", "top_logprobs"), (0,)),
@@ -39,7 +40,6 @@ _NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
 }
-"""Fields that would change the text, and values with which they do not; null never does."""
 
 
 class CompletionCall:
