@@ -17,7 +17,7 @@ def test_a_bar_counts_always_and_is_shown_only_on_a_terminal(
     for terminal in (True, False):
         monkeypatch.setenv("FORCE_COLOR", "1" if terminal else "")
         with ProgressBar(40, quiet=quiet) as bar:
-            bar.advance(25)
+            bar.count(25)
             bar.set(31, 40, "MAE 0.25")
         assert bar.done == 31
         shown = capsys.readouterr().err

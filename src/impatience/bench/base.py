@@ -5,7 +5,6 @@ The weights are random because the speed of a dense model does not depend on the
 
 from __future__ import annotations
 
-import statistics
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from functools import partial
 from operator import truediv
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 import transformers
 from rich.markup import escape
@@ -32,15 +32,11 @@ LLAMA_SIZES = (
     *("num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
 )
 T5_SIZES = ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads")
-SHAPES = {
+SHAPES = {  # of Llamas with tied embeddings (smollm2 is SmolLM2-135M), and of T5s like the flan models
     "tiny": dict(zip(LLAMA_SIZES, (512, 64, 128, 2, 4, 2), strict=True)),
     "smollm2": dict(zip(LLAMA_SIZES, (49152, 576, 1536, 30, 9, 3), strict=True)),
     "flan-t5-small": dict(zip(T5_SIZES, (32128, 512, 64, 1024, 8, 6), strict=True)),
 }
-"""Sizes of Llamas with tied embeddings (``smollm2`` is SmolLM2-135M), and of T5s like the flan models."""
-
-
-# Models
 
 
 @dataclass(frozen=True)
@@ -56,13 +52,11 @@ class BenchSetup:
     dtype: str | None = None  # "float32" or "bfloat16"; None takes bfloat16 on a GPU, else float32
 
     def __post_init__(self) -> None:
-        """Check the values."""
         shape_config(self.shape)
         find_device(self.device)
         if self.repeats < 2 or self.prompt < 1:
-            raise OptionError(
-                f"repeats={self.repeats}, prompt={self.prompt}: give at least 2 repeats and a prompt of 1 token."
-            )
+            given = f"repeats={self.repeats}, prompt={self.prompt}"
+            raise OptionError(f"{given}: give at least 2 repeats and a prompt of 1 token.")
 
     @property
     def torch_device(self) -> torch.device:
@@ -135,7 +129,8 @@ def find_device(name: str | None) -> torch.device:
     """Return the device of that name; None takes the GPU if there is one."""
     has_gpu = torch.cuda.is_available()
     if name not in (None, "cpu", "cuda") or (name == "cuda" and not has_gpu):
-        raise OptionError(f"device={name!r}: give 'cpu'{' or cuda' if has_gpu else '; this machine has no GPU'}.")
+        others = " or 'cuda'" if has_gpu else "; this machine has no GPU"
+        raise OptionError(f"device={name!r}: give 'cpu'{others}.")
     return torch.device(name or ("cuda" if has_gpu else "cpu"))
 
 
@@ -147,9 +142,6 @@ def generate_options(model: Any, prompts: Sequence[Sequence[int]], tokens: int) 
     ids = torch.tensor(prompts, device=model.device)
     limits = {"max_new_tokens": tokens, "eos_token_id": model.config.vocab_size, "do_sample": False}
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), **limits}
-
-
-# Measurement
 
 
 class Clock:
@@ -193,12 +185,12 @@ def alternate(sides: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, t
     return {name: tuple(values) for name, values in results.items()}
 
 
-def copy_bandwidth(device: torch.device, repeats: int = 5) -> float:
+def copy_bandwidth(device: torch.device) -> float:
     """Return the bytes per second that a large copy reads and writes; the best of several."""
     size = 2**30 if device.type == "cuda" else 2**28
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    seconds = [timed(lambda: target.copy_(source), device) for _ in range(repeats + 1)]
+    seconds = [timed(lambda: target.copy_(source), device) for _ in range(6)]
     return 2 * size / min(seconds[1:])
 
 
@@ -215,11 +207,7 @@ class Spread:
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
         """Summarise one or more measurements."""
-        ordered = sorted(values)
-        if len(ordered) == 1:
-            return cls(*ordered * 5)
-        low, middle, high = statistics.quantiles(ordered, n=4, method="inclusive")
-        return cls(ordered[0], low, middle, high, ordered[-1])
+        return cls(*np.percentile(list(values), (0, 25, 50, 75, 100)).tolist())
 
     @classmethod
     def of_ratios(cls, numerators: Iterable[float], denominators: Iterable[float]) -> Spread:
@@ -236,9 +224,6 @@ class Spread:
 def paired_ratio(numerators: str, denominators: str) -> Any:
     """Return a property: the ratios of two fields that hold measurements of the same rounds."""
     return property(lambda self: Spread.of_ratios(getattr(self, numerators), getattr(self, denominators)))
-
-
-# Reports
 
 
 def to_plain(value: Any) -> Any:
@@ -259,8 +244,7 @@ class ReportTable(NamedTuple):
     columns: Sequence[str]
     rows: Iterable[Sequence[str]]
     notes: str = ""
-    words: int = 0
-    """The number of columns, from the left, that hold words; the others hold numbers."""
+    words: int = 0  # number of columns, from the left, that hold words; the others hold numbers
 
 
 @dataclass(frozen=True)

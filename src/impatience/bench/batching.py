@@ -25,11 +25,10 @@ from impatience.decoding.loop import DecodingLoop, TokenRequest
 from impatience.errors import OptionError
 from impatience.registry import nearest
 
-MIXES: dict[str, Callable[[random.Random, int, int], int]] = {
+MIXES: dict[str, Callable[[random.Random, int, int], int]] = {  # every length, or every doubling, equally likely
     "even": lambda draw, low, high: draw.randint(low, high),
     "log": lambda draw, low, high: round(math.exp(draw.uniform(math.log(low), math.log(high)))),
 }
-"""Distributions of lengths: every length equally likely, or every doubling equally likely."""
 
 
 @dataclass(frozen=True)

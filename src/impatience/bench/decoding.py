@@ -14,15 +14,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from impatience.bench.base import (
-    BenchSetup,
-    Report,
-    ReportTable,
-    Spread,
-    copy_bandwidth,
-    generate_options,
-    timed,
-)
+from impatience.bench.base import BenchSetup, Report, ReportTable, Spread, copy_bandwidth, generate_options, timed
 from impatience.control.model import LengthControlled
 from impatience.decoding.kv_cache import token_bytes
 from impatience.decoding.loop import DecodingLoop, TokenRequest
@@ -30,8 +22,7 @@ from impatience.decoding.step import DecodingSettings
 from impatience.errors import OptionError
 from impatience.lengths import Landing, Unit
 
-ENDLESS = DecodingSettings(Unit.TOKENS, Landing.NATURAL, ())
-"""Settings for texts that only their budget ends."""
+ENDLESS = DecodingSettings(Unit.TOKENS, Landing.NATURAL, ())  # only their budget ends the texts
 
 
 @dataclass(frozen=True)

@@ -108,9 +108,8 @@ class OverheadReport(Report):
 def overhead(setup: BenchSetup, targets: Sequence[int], batch: int = 1) -> OverheadReport:
     """Time controlled against plain generation, in pairs of runs at each target."""
     if batch < 1 or not targets or min(targets) < 1:
-        raise OptionError(
-            f"batch={batch}, targets={targets}: give at least 1 row and one target, each target at least 1."
-        )
+        given = f"batch={batch}, targets={targets}"
+        raise OptionError(f"{given}: give at least 1 row and one target, each target at least 1.")
     plain, controlled = setup.models()
     prompt = 1 if plain.config.is_encoder_decoder else setup.prompt
     cases = []
@@ -158,10 +157,7 @@ def pin_thread(device: torch.device) -> None:
 
 
 class _Side(LogitsProcessor):  # type: ignore[misc]
-    """One side; after every token it stops its clock and lets the other side write one.
-
-    Each side waits for its own semaphore and releases that of the other.
-    """
+    """One side; after every token it stops its clock, and lets the other side write one by releasing its semaphore."""
 
     def __init__(self, mine: Semaphore, other: Semaphore, device: torch.device) -> None:
         self.mine, self.other, self.clock = mine, other, Clock(device)
@@ -177,9 +173,8 @@ class _Side(LogitsProcessor):  # type: ignore[misc]
         finally:
             self.other.release(100_000)  # the other side writes the rest without waiting
 
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+    def __call__(self, _: Tensor, scores: Tensor) -> Tensor:
         """Wait while the other side writes a token."""
-        del input_ids
         self.clock.stop()
         self.other.release()
         self.mine.acquire()

@@ -53,10 +53,8 @@ class ScalingReport(Report):
     def table(self) -> ReportTable:
         """Return a row for each side, and the speed-up."""
         rows = []
-        for workers, seconds, busy in (
-            (1, self.one_seconds, self.one_busy_seconds),
-            (self.workers, self.many_seconds, self.many_busy_seconds),
-        ):
+        one = (1, self.one_seconds, self.one_busy_seconds)
+        for workers, seconds, busy in (one, (self.workers, self.many_seconds, self.many_busy_seconds)):
             spreads = (Spread.of(values).format(1, extremes=True) for values in (seconds, busy))
             rows.append((str(workers), *spreads, f"{self.rows / median(seconds):.2f}"))
         gains = (gain.format(unit=" ×", extremes=True) for gain in (self.speed_up, self.busy_speed_up))

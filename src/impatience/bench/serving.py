@@ -121,14 +121,12 @@ def _send(port: int, body: bytes) -> int:
 @contextmanager
 def _running(writer: Writer, budget: int) -> Iterator[int]:
     """Run a server in a thread, and yield its port."""
-    limits = Limits(requests=1000, budget=budget, seconds=600)
-    sock = listen("127.0.0.1", 0)
-    server = Server(create_app(writer, "model", limits))
-    thread = Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
-    thread.start()
-    try:
-        yield sock.getsockname()[1]
-    finally:
-        server.stop()
-        thread.join()
-        sock.close()
+    server = Server(create_app(writer, "model", Limits(requests=1000, budget=budget, seconds=600)))
+    with listen("127.0.0.1", 0) as sock:
+        thread = Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
+        thread.start()
+        try:
+            yield sock.getsockname()[1]
+        finally:
+            server.stop()
+            thread.join()

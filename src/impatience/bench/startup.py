@@ -18,7 +18,7 @@ from impatience.bench.base import Report, ReportTable, Spread
 from impatience.environment import environment
 from impatience.errors import OptionError
 
-STAGES = {
+STAGES = {  # in order, and what each does
     "python": "start Python and the command line",
     "torch": "import torch",
     "transformers": "import transformers",
@@ -27,7 +27,6 @@ STAGES = {
     "first piece": "read the text, write the first piece",
     "rest": "write the rest",
 }
-"""Stages of a run, in order, and what each does."""
 
 _SOURCE = (
     "The harbour office counted 41 boats on Monday and fewer on Tuesday, when a wind from the north kept most of the "

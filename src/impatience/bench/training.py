@@ -18,6 +18,7 @@ from statistics import mean, median
 
 import torch
 import transformers
+from torch import Tensor
 
 from impatience.bench.base import Report, ReportTable, build, find_device, shape_config
 from impatience.config import build as build_config
@@ -88,9 +89,7 @@ def made_up_rows(count: int, vocabulary: int, seed: int) -> list[Row]:
 
 def real_rows(specs: Sequence[str], data_dir: Path | None, limit: int) -> list[Row]:
     """Return at most ``limit`` rows of each data set, encoded with the default model's tokenizer and chat template."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(resolve("smollm2-135m-instruct"))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(resolve("smollm2-135m-instruct"))
     encoder = Encoder(tokenizer, encoder_decoder=False, template="chat", max_source_tokens=1024)
     return [encoder(example) for spec in specs for example in load(spec, "train", data_dir=data_dir, limit=limit)]
 
@@ -115,26 +114,25 @@ def training(
     for train in (_train_plainly, _train_ours):
         base = build(shape, seed, find_device(None), "float32")
         model = attach(base, "pre", noise="step").train()
-        speeds, times = train(model, rows, batch, steps, seed)
-        sides.append(_summarise(model, speeds, times, _loss(model, held_out, batch), peak))
+        speeds, times = (values[len(values) // 2 :] for values in train(model, rows, batch, steps, seed))
+        speed, weights = median(speeds), sum(weight.numel() for weight in model.parameters())
+        share = None if peak is None else 6 * weights * speed / peak
+        sides.append(TrainingSide(speed, 1e3 * median(times), share, _mean_loss(model, held_out, batch)))
     return TrainingReport(environment() | {"seed": seed}, shape, len(rows), batch, steps, tuple(data), *sides)
 
 
-Timing = tuple[list[float], list[float]]
-"""Tokens per second, and seconds per step, along a training."""
+Timing = tuple[list[float], list[float]]  # tokens per second, and seconds per step, along a training
 
 
 def _train_plainly(model: LengthControlled, rows: list[Row], batch: int, steps: int, seed: int) -> Timing:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.99), weight_decay=0.0)
-    chance, device = random.Random(seed), model.device
+    chance = random.Random(seed)
     speeds, times = [], []
     for _ in range(steps):
         chosen = chance.sample(rows, batch)
         tokens = sum(len(row["input_ids"]) for row in chosen)
         begin = time.perf_counter()
-        inputs = {name: tensor.to(device) for name, tensor in collate(chosen, 0, False).items()}
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss = model(**inputs).loss
+        loss = _loss(model, chosen)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -168,20 +166,14 @@ def _train_ours(model: LengthControlled, rows: list[Row], batch: int, steps: int
 
 
 @torch.no_grad()
-def _loss(model: LengthControlled, rows: list[Row], batch: int) -> float:
+def _mean_loss(model: LengthControlled, rows: list[Row], batch: int) -> float:
     model.eval()
-    losses = []
-    for begin in range(0, len(rows), batch):
-        inputs = collate(rows[begin : begin + batch], 0, False)
-        with torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda"):
-            losses.append(float(model(**{name: tensor.to(model.device) for name, tensor in inputs.items()}).loss))
-    return mean(losses)
+    return mean(float(_loss(model, rows[begin : begin + batch])) for begin in range(0, len(rows), batch))
 
 
-def _summarise(
-    model: LengthControlled, speeds: list[float], times: list[float], loss: float, peak: float | None
-) -> TrainingSide:
-    weights = sum(weight.numel() for weight in model.parameters())
-    speed = median(speeds[len(speeds) // 2 :])
-    share = None if peak is None else 6 * weights * speed / peak
-    return TrainingSide(speed, 1e3 * median(times[len(times) // 2 :]), share, loss)
+def _loss(model: LengthControlled, rows: list[Row]) -> Tensor:
+    device = model.device
+    inputs = {name: tensor.to(device) for name, tensor in collate(rows, 0, False).items()}
+    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        loss: Tensor = model(**inputs).loss
+    return loss

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from typer import Option
 
 from impatience.cli import bench, compare, data, evaluate, serve, train, write
 from impatience.errors import ImpatienceError
+from impatience.version import __version__
 
 app = typer.Typer(
     help="Language models that write to length: ask for 40 words and get a text of 40 words that ends.",
@@ -35,9 +37,7 @@ def main() -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        import impatience
-
-        typer.echo(f"impatience {impatience.__version__}")
+        typer.echo(f"impatience {__version__}")
         raise typer.Exit
 
 
@@ -50,19 +50,13 @@ def _root(
     del version
 
 
-app.command()(write.write)
-app.command()(write.batch)
-app.command()(serve.serve)
-app.command()(train.train)
-app.command()(train.recipes)
-app.command()(data.datasets)
-app.command()(evaluate.evaluate)
-app.command()(evaluate.metrics)
-app.command()(evaluate.protocols)
-app.command()(evaluate.strategies)
-app.command()(compare.compare)
-for _command in compare.PLOTS:
-    plot.command()(_command)
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    *(write.write, write.batch, serve.serve, train.train, train.recipes, data.datasets),
+    *(evaluate.evaluate, evaluate.metrics, evaluate.protocols, evaluate.strategies, compare.compare),
+)
+for _group, _commands in ((app, _COMMANDS), (plot, compare.PLOTS)):
+    for _command in _commands:
+        _group.command()(_command)
 
 
 @app.command()

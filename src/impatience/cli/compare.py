@@ -38,9 +38,8 @@ def compare(
     from impatience.evaluation import comparison, comparison_tables, load_reports, tables
 
     if out is not None and not overwrite and any(out.glob("comparison.*")):
-        raise ReportError(
-            f"{out} holds a comparison already. Replace it (--overwrite), or name another folder (--out)."
-        )
+        advice = "Replace it (--overwrite), or name another folder (--out)."
+        raise ReportError(f"{out} holds a comparison already. {advice}")
     loaded = load_reports.load(reports, names or (), common=common)
     compared = comparison.compare(loaded, baseline=baseline, columns=columns or (), bucket=bucket)
     shown = comparison_tables.tables(compared)

@@ -67,9 +67,9 @@ def _tokenizer(name: str) -> Any:
         return toy.build(name)[1]
     try:
         return AutoTokenizer.from_pretrained(resolve(name))
+    except ModelFilesError:
+        raise
     except (OSError, ValueError) as error:
-        if isinstance(error, ModelFilesError):
-            raise
         raise ModelFilesError(f"The tokenizer of {name!r} could not be loaded: {error}") from error
 
 

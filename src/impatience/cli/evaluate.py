@@ -86,13 +86,8 @@ def evaluate(
     strategies = {
         key: run.seeded(key, seed, options.get("strategy", {}) | options.get(key, {})) for key in strategy_names
     }
-    evaluated = run.load_evaluated_model(
-        model,
-        template=template,
-        prefix=prefix,
-        max_source_tokens=max_source_tokens,
-        generate=options.get("generate"),
-    )
+    prompt: dict[str, Any] = {"template": template, "prefix": prefix, "max_source_tokens": max_source_tokens}
+    evaluated = run.load_evaluated_model(model, **prompt, generate=options.get("generate"))
     parent = out or Path("reports") / (name or evaluated.name)
     folders = {key: parent / key if len(strategies) > 1 or out is None else parent for key in strategies}
     for key, writer in strategies.items():  # check all before the first one writes
@@ -142,10 +137,8 @@ def _options(changes: Sequence[str], owners: Sequence[str]) -> dict[str, dict[st
         if not (owner and option):
             raise OptionError(f"--set {name}: give an owner, an option and a value, e.g. protocol.lengths=[10,50].")
         if owner not in owners:
-            raise OptionError(
-                f"--set {name}: there is no owner {owner!r}.{nearest(owner, list(owners))} "
-                f"Give one of {', '.join(owners)}."
-            )
+            known = f"{nearest(owner, list(owners))} Give one of {', '.join(owners)}."
+            raise OptionError(f"--set {name}: there is no owner {owner!r}.{known}")
         values.setdefault(owner, {})[option] = yaml.safe_load(text)
     return values
 

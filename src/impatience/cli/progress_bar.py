@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 
-class ProgressBar:
-    """Counts finished texts, and shows count, speed and remaining time on a terminal.
-
-    Args:
-        total: number of texts; 0 if it is not known yet.
-        quiet: count, but show nothing.
-    """
+class ProgressBar(Progress):
+    """Counts finished texts, and shows count, speed and remaining time on a terminal, unless it is quiet."""
 
     def __init__(self, total: int = 0, *, quiet: bool = False) -> None:
         console = Console(stderr=True)
-        self._bar = Progress(
+        super().__init__(
             TextColumn("writing"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -28,28 +21,19 @@ class ProgressBar:
             console=console,
             disable=quiet or not console.is_terminal,
         )
-        self._task = self._bar.add_task("", total=total, rate="", note="")
+        self._task = self.add_task("", total=total, rate="", note="")
 
     @property
     def done(self) -> int:
         """The number of finished texts."""
-        return int(self._bar.tasks[0].completed)
+        return int(self.tasks[0].completed)
 
-    def advance(self, count: int) -> None:
+    def count(self, count: int) -> None:
         """Count more texts as finished."""
-        self.set(self.done + count, int(self._bar.tasks[0].total or 0))
+        self.set(self.done + count, int(self.tasks[0].total or 0))
 
     def set(self, done: int, total: int, note: str = "") -> None:
         """Set the number of finished texts and of all texts, and a note."""
-        self._bar.update(self._task, completed=done, total=total, note=note)
-        if speed := self._bar.tasks[0].speed:
-            self._bar.update(self._task, rate=f"{speed:.1f}/s")
-
-    def __enter__(self) -> Self:
-        """Show the bar."""
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop the bar, and leave it on the terminal."""
-        self._bar.stop()
+        self.update(self._task, completed=done, total=total, note=note)
+        if speed := self.tasks[0].speed:
+            self.update(self._task, rate=f"{speed:.1f}/s")

@@ -50,11 +50,7 @@ def serve(
 
 
 def import_server() -> Any:
-    """Import ``impatience.server``.
-
-    Raises:
-        OptionError: If a package that it needs is not installed.
-    """
+    """Import ``impatience.server``; raise an ``OptionError`` if a package that it needs is not installed."""
     try:
         from impatience import server
     except ModuleNotFoundError as error:

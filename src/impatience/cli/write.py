@@ -85,7 +85,7 @@ def write(
         live = not (as_json or quiet) and sys.stdout.isatty()
         for number, (request, result) in enumerate(_results(writer, requests, tries, live=live)):
             if as_json:
-                typer.echo(json.dumps({"file": request.id, **_report(result)}, ensure_ascii=False))
+                typer.echo(json.dumps({"file": request.id, **result.to_dict()}, ensure_ascii=False))
                 continue
             if number:
                 typer.echo("")
@@ -171,7 +171,7 @@ def batch(
                     restart=restart,
                     budget=budget,
                     engine=runner,
-                    report_rows=bar.advance,
+                    report_rows=bar.count,
                 )
         except KeyboardInterrupt:
             command = "The same command without --restart" if restart else "The same command"
@@ -218,11 +218,7 @@ def _landing(natural: bool, exact: bool, at_most: bool) -> str:
 def _requests(
     files: Sequence[str], lengths: Sequence[tuple[str | None, float]], landing: str, task: str | None
 ) -> tuple[list[Request], bool]:
-    """Read the files, and return a request for each file and length, and whether a file could not be used.
-
-    Raises:
-        ImpatienceError: If no file could be used.
-    """
+    """Read the files, and return a request for each file and length, and whether a file could not be used."""
     from impatience.writing.documents import read
 
     texts: dict[str, str] = {}
@@ -261,11 +257,6 @@ def _results(writer: Any, requests: Sequence[Request], tries: int, *, live: bool
 
     for request in requests:
         yield request, watch(writer.stream(request, tries=tries), Console())
-
-
-def _report(result: Result) -> dict[str, Any]:
-    """Return the fields of a result that --json prints."""
-    return result.to_dict()
 
 
 def _status(result: Result) -> str:

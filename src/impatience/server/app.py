@@ -41,8 +41,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 _EVENT = {"type": "object", "properties": {"event": {"type": "string"}, "data": {"type": "string"}}}
 _STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
-_READ_SECONDS = 10
-"""How long a client may take to read the end of a stream once the time for writing is over."""
+_READ_SECONDS = 10  # time for a client to read the end of a stream once the time for writing is over
 
 
 def create_app(writer: Writer, name: str, limits: Limits | None = None, access: Access | None = None) -> FastAPI:
@@ -51,8 +50,7 @@ def create_app(writer: Writer, name: str, limits: Limits | None = None, access: 
     service = Service(writer, name, limits, log_texts=access.log_texts)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        del app
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         await service.close()
 
@@ -88,8 +86,7 @@ def create_app(writer: Writer, name: str, limits: Limits | None = None, access: 
 
 def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(ApiError)
-    async def api_error(http_request: HttpRequest, error: ApiError) -> Response:
-        del http_request
+    async def api_error(_: HttpRequest, error: ApiError) -> Response:
         return json_reply(error.body, error.status, error.headers)
 
     @app.exception_handler(RequestValidationError)
@@ -98,8 +95,7 @@ def _add_error_handlers(app: FastAPI) -> None:
         return await api_error(http_request, validation_error(error.errors()[0], content_type))
 
     @app.exception_handler(HTTPException)
-    async def http_error(http_request: HttpRequest, error: HTTPException) -> Response:
-        del http_request
+    async def http_error(_: HttpRequest, error: HTTPException) -> Response:
         return json_reply(ApiError(error.status_code, f"{error.detail}.").body, error.status_code, error.headers)
 
 
@@ -160,8 +156,7 @@ class _WriteCall:
         target, unit = self.body.target.length_and_unit
         return Request(self._id, self.body.text, target, unit, Landing.parse(self.body.landing), self.body.task)
 
-    def reply(self, result: Result, source_tokens: int = 0) -> dict[str, Any]:
-        del source_tokens
+    def reply(self, result: Result, _: int = 0) -> dict[str, Any]:
         return {"id": self._id, "model": self.service.name, "text": result.text, "report": report_fields(result)}
 
     async def events(self, open_request: OpenRequest) -> AsyncIterator[str]:

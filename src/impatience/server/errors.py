@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -10,12 +11,11 @@ from pydantic import BaseModel, Field
 from impatience.errors import ImpatienceError, TargetError
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
-_TARGET_MISTAKES = {
+_TARGET_MISTAKES = {  # messages for targets that cannot be read, by pydantic's type of error
     "extra_forbidden": "unknown unit",
     "missing": "it is missing",
     "model_attributes_type": "it is not an object",
 }
-"""Messages for targets that cannot be read, by pydantic's type of error."""
 
 
 class ErrorBody(BaseModel):
@@ -33,19 +33,15 @@ class ErrorReply(BaseModel):
     error: ErrorBody
 
 
+@dataclass(eq=False)
 class ApiError(Exception):
     """An error for the client: the HTTP status, the fields of ``ErrorBody``, and seconds after which to try again."""
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        code: str | None = None,
-        param: str | None = None,
-        retry_after: int | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status, self.message, self.code, self.param, self.retry_after = status, message, code, param, retry_after
+    status: int
+    message: str
+    code: str | None = None
+    param: str | None = None
+    retry_after: int | None = None
 
     @property
     def body(self) -> dict[str, Any]:

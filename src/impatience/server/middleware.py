@@ -22,8 +22,7 @@ log = logging.getLogger(__name__)
 _PUBLIC = ("/", "/healthz")
 _STATIC = "/static/"
 ROUTES = (*_PUBLIC, "/metrics", "/openapi.json", "/v1/models", "/v1/write", "/v1/completions", "/v1/chat/completions")
-BODY_SECONDS = 30
-"""Most time for receiving the body of a request."""
+BODY_SECONDS = 30  # most time for receiving the body of a request
 _SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "object-src 'none'",
@@ -38,13 +37,8 @@ _SECURITY_HEADERS = {
 class AccessMiddleware:
     """ASGI middleware in front of all routes.
 
-    Args:
-        app: Application that answers the requests.
-        key: Key that clients must send, except for the page and ``/healthz``. Without a key, the Host header must name
-            this machine: a web site could point its own host name at it (DNS rebinding).
-        body_bytes: Most bytes of a request.
-        metrics: Counts the replies.
-        static_files: File names of the page.
+    Clients must send the key, except for the page and ``/healthz``. Without a key, the Host header must name this
+    machine: a web site could point its own host name at it (DNS rebinding).
     """
 
     def __init__(

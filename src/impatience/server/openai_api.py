@@ -22,11 +22,11 @@ from impatience.server.schemas import ChatBody, CompletionBody, report_fields
 from impatience.server.service import OpenRequest, Service
 from impatience.writing.streaming import taken_back
 
-_IGNORED = (
+_IGNORED = (  # fields that do not change the text
     *("user", "safety_identifier", "metadata", "store", "seed", "service_tier", "verbosity", "reasoning_effort"),
     *("prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls"),
 )
-"""Fields that do not change the text."""
+# Fields that would change the text, and values with which they do not; null never does.
 _NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("n", "best_of", "top_p"), (1,)),
     **dict.fromkeys(("presence_penalty", "frequency_penalty", "top_logprobs"), (0,)),
@@ -40,7 +40,6 @@ _NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
 }
-"""Fields that would change the text, and values with which they do not; null never does."""
 
 
 class CompletionCall:
@@ -116,24 +115,15 @@ def check_model(name: str, service: Service, param: str | None = None) -> None:
 def _length(body: ChatBody | CompletionBody) -> tuple[int, Unit, Landing]:
     limit = (body.max_completion_tokens if isinstance(body, ChatBody) else None) or body.max_tokens
     if body.target and limit:
-        raise ApiError(
-            400,
-            "The request has a target and a limit of tokens. Leave out the limit: the target is the length, and with "
-            'the landing "at_most" it is a limit.',
-            "two_lengths",
-            "max_tokens",
-        )
+        advice = 'Leave out the limit: the target is the length, and with the landing "at_most" it is a limit.'
+        raise ApiError(400, f"The request has a target and a limit of tokens. {advice}", "two_lengths", "max_tokens")
     if body.target:
         return *body.target.length_and_unit, Landing.parse(body.landing or "natural")
     if limit:
         return limit, Unit.TOKENS, Landing.parse(body.landing or "at_most")
-    raise ApiError(
-        400,
-        'The request has no length. Give "target", e.g. {"words": 40} (with the openai package: '
-        'extra_body={"target": {"words": 40}}), or max_tokens.',
-        "missing_target",
-        "target",
-    )
+    package = 'with the openai package: extra_body={"target": {"words": 40}}'
+    message = f'The request has no length. Give "target", e.g. {{"words": 40}} ({package}), or max_tokens.'
+    raise ApiError(400, message, "missing_target", "target")
 
 
 def _conversation(body: ChatBody) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -154,13 +144,9 @@ def _check_fields(fields: Mapping[str, Any]) -> None:
         neutral = _NEUTRAL_VALUES[name]
         if not any(value == known and isinstance(value, bool) == isinstance(known, bool) for known in neutral):
             accepted = " or ".join(map(json.dumps, neutral)) or "null"
-            raise ApiError(
-                400,
-                f"{name} would change the text, and this server does not support that: it writes the most likely text "
-                f"of the length asked for. Leave it out, or give {accepted}.",
-                "unsupported_parameter",
-                name,
-            )
+            reason = "this server does not support that: it writes the most likely text of the length asked for"
+            message = f"{name} would change the text, and {reason}. Leave it out, or give {accepted}."
+            raise ApiError(400, message, "unsupported_parameter", name)
 
 
 def _ending(result: Result | None) -> dict[str, Any]:

@@ -30,11 +30,7 @@ def event(data: Any, name: str = "") -> str:
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Await work for a client whose request has been read, and cancel the work if the client disconnects.
-
-    Raises:
-        ClientDisconnected: If the client disconnected first.
-    """
+    """Await work for a client whose request has been read; cancel it and raise if the client disconnects first."""
     task, disconnect = asyncio.ensure_future(work), asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
         await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
@@ -55,10 +51,8 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 class EventStream(Response):
     """A response that sends server-sent events as they come.
 
-    Args:
-        events: Events to send.
-        close: Called at the end in every case, even if no event was sent.
-        seconds: Most time for sending all events: a client may stay connected and not read.
+    ``close`` is called at the end in every case, even if no event was sent. ``seconds`` is the most time for sending
+    all events: a client may stay connected and not read.
     """
 
     media_type = "text/event-stream"
@@ -69,9 +63,8 @@ class EventStream(Response):
         del self.headers["content-length"]
         self.events, self.close, self.seconds = events, close, seconds
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         """Send the events."""
-        del scope
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             async with asyncio.timeout(self.seconds):

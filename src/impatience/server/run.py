@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -14,19 +13,12 @@ from fastapi import FastAPI
 from impatience.errors import OptionError
 from impatience.server.service import Service
 
-STOP_SECONDS = 30
-"""How long a stopping server finishes open requests by default."""
-_ERROR_SECONDS = 1.0
-"""How long it then sends errors to the clients of those that are not finished."""
+STOP_SECONDS = 30  # time in which a stopping server finishes open requests, by default
+_ERROR_SECONDS = 1.0  # time in which it then sends errors to the clients of those that are not finished
 
 
 class Server(uvicorn.Server):
-    """Answers requests until it is stopped, then finishes the open ones and ends.
-
-    Args:
-        app: Application that answers the requests.
-        stop_seconds: Most time for finishing open requests; a second signal ends them at once.
-    """
+    """Answers requests until it is stopped, then finishes the open ones within ``stop_seconds`` and ends."""
 
     def __init__(self, app: FastAPI, stop_seconds: float = STOP_SECONDS) -> None:
         quiet: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False}
@@ -39,9 +31,8 @@ class Server(uvicorn.Server):
         self._deadline = time.monotonic() + self.stop_seconds
         self.service.draining = True
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    def handle_exit(self, *_: object) -> None:
         """Stop at the first signal; end at once at the second."""
-        del sig, frame
         if self.service.draining:
             self._deadline = time.monotonic()
         else:
@@ -59,11 +50,7 @@ class Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket.
-
-    Raises:
-        OptionError: If the address is not available.
-    """
+    """Return a listening socket."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         sock = socket.socket(family, socket.SOCK_STREAM)

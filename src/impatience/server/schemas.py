@@ -153,5 +153,4 @@ class CompletionBody(_Completion):
 
 def report_fields(result: Result) -> dict[str, Any]:
     """Return the report on a text as JSON fields."""
-    fields = {name: getattr(result, name) for name in Report.model_fields}
-    return Report(**fields | {"unit": str(result.unit)}).model_dump()
+    return Report.model_validate(result, from_attributes=True).model_dump()

@@ -23,8 +23,7 @@ from impatience.writing.writer import Writer
 
 log = logging.getLogger(__name__)
 
-_LONG_TEXTS = 4
-"""Texts at a time that take several: read in parts, or written in several attempts. Others of that kind wait."""
+_LONG_TEXTS = 4  # texts at a time that take several: read in parts, or written in several attempts; others wait
 
 
 class Service:
@@ -59,17 +58,7 @@ class Service:
         }
 
     async def accept(self, request: Request, *, pieces: bool, tries: int = 1) -> OpenRequest:
-        """Check a request and queue its text.
-
-        Args:
-            request: Source text and length.
-            pieces: Whether to deliver the text in pieces.
-            tries: Most texts written for it; with more than one there are no pieces.
-
-        Raises:
-            ApiError: If the server is full or stopping, or the request is over a limit.
-            ImpatienceError: If the model cannot write such a text.
-        """
+        """Check a request and queue its text; with more than one of ``tries`` there are no pieces."""
         if self.draining:
             raise ApiError(503, "The server is stopping. Try again later, or elsewhere.", "stopping", retry_after=5)
         if (count := len(self.open_requests)) >= self.limits.requests:
@@ -113,13 +102,9 @@ class Service:
         request, prompts = stream.request, self.writer.prompts
         ids = self.writer.check(request)
         if (tokens := prompts.estimate_output(request, len(ids))) > self.limits.target_tokens + 1:
-            raise ApiError(
-                400,
-                f"{request.target:,} {request.unit} are about {tokens - 1:,} tokens; this server writes at most "
-                f"{self.limits.target_tokens:,}. Ask for less.",
-                "target_too_long",
-                "target",
-            )
+            length = f"{request.target:,} {request.unit} are about {tokens - 1:,} tokens"
+            message = f"{length}; this server writes at most {self.limits.target_tokens:,}. Ask for less."
+            raise ApiError(400, message, "target_too_long", "target")
         tries = prompts.tries(request, tries)
         if tries == 1 and prompts.fits(request, len(ids)):
             self.worker.submit(stream, ids)
@@ -129,12 +114,7 @@ class Service:
 
 
 class OpenRequest:
-    """A request that waits for its text. Whoever holds it must close it: the number of open requests is limited.
-
-    Attributes:
-        stream: Receives the text from the worker.
-        source_tokens: Number of tokens of the source.
-    """
+    """A request that waits for its text. Whoever holds it must close it: the number of open requests is limited."""
 
     def __init__(self, service: Service, request: Request, *, pieces: bool) -> None:
         self.service, self.request = service, request
@@ -146,12 +126,7 @@ class OpenRequest:
         service.open_requests.add(self)
 
     async def items(self) -> AsyncIterator[Piece | Result]:
-        """Yield the pieces as they are written, then the result.
-
-        Raises:
-            ApiError: If it takes too long, or the server stops.
-            Exception: Any error of the writer.
-        """
+        """Yield the pieces as they are written, then the result; raise what ends the text without one."""
         limit = self.service.limits.seconds
         while True:
             try:

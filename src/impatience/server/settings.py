@@ -41,11 +41,7 @@ class Access:
 
 
 def read_key(file: Path | None) -> str | None:
-    """Read the server's key from a file, or else from the environment; return None if there is none.
-
-    Raises:
-        OptionError: If the file cannot be read, or the key is too short or has invalid characters.
-    """
+    """Read the server's key from a file, or else from the environment; return None if there is none."""
     origin = f"--key-file {file}" if file else _KEY_VARIABLE
     try:
         key = file.read_text(encoding="ascii") if file else os.environ.get(_KEY_VARIABLE)
@@ -71,11 +67,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_host(host: str, key: str | None) -> None:
-    """Check that a server that other machines can reach has a key.
-
-    Raises:
-        OptionError: If it has none.
-    """
+    """Check that a server that other machines can reach has a key."""
     if key is None and not is_loopback(host):
         raise OptionError(
             f"--host {host} can be reached from other machines, and there is no key. Give one with --key-file or "

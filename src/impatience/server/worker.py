@@ -18,8 +18,7 @@ from impatience.writing.writer import Writer
 
 log = logging.getLogger(__name__)
 
-_GATHER_SECONDS = 0.01
-"""How long the first text after a pause waits for others to join its batch."""
+_GATHER_SECONDS = 0.01  # time in which the first text after a pause waits for others to join its batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,15 +32,10 @@ class ModelWorker:
     """Writes queued texts batch by batch in its own thread.
 
     The text that has waited longest is always in the next batch, so none waits forever. Every stream ends with one
-    result or exception.
-
-    Args:
-        writer: Writes the texts.
-        budget: Most tokens of a batch, rows × (source + output).
-        on_batch: Called with the number of texts when a batch starts.
+    result or exception. ``on_batch`` is called with the number of texts when a batch starts.
     """
 
-    def __init__(self, writer: Writer, budget: int = BUDGET, on_batch: Callable[[int], None] | None = None) -> None:
+    def __init__(self, writer: Writer, budget: int = BUDGET, on_batch: Callable[[int], None] = lambda _: None) -> None:
         self.writer, self.budget, self.on_batch = writer, budget, on_batch
         self._queue: list[_QueuedText] = []
         self._running: list[_QueuedText] = []
@@ -66,10 +60,9 @@ class ModelWorker:
             self._changed.notify()
 
     def submit_long(self, stream: ResultStream, tries: int = 1) -> None:
-        """Queue a text that takes several: the parts of a long source, or several attempts.
+        """Queue a text that takes several, the parts of a long source or several attempts, and wait for those.
 
-        Blocks until the parts and, with several ``tries``, the attempts are written. They are queued like all other
-        texts and share batches with them.
+        They are queued like all other texts and share batches with them.
         """
         try:
             write = partial(self._write_all, stream)
@@ -104,8 +97,7 @@ class ModelWorker:
 
     def _run(self) -> None:
         while batch := self._next_batch():
-            if self.on_batch:
-                self.on_batch(len(batch))
+            self.on_batch(len(batch))
             self._write(batch)
 
     def _next_batch(self) -> list[_QueuedText]:
