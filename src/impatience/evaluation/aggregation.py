@@ -24,8 +24,7 @@ from impatience.registry import require
 
 RESAMPLES = 1000
 INTERVAL = (2.5, 97.5)
-DRAWN_AT_ONCE = 2**20
-"""Maximum number of weights in memory."""
+DRAWN_AT_ONCE = 2**20  # maximum number of weights in memory
 
 Indices = np.ndarray[Any, np.dtype[np.intp]]
 
@@ -133,11 +132,7 @@ def groups(labels: Sequence[str]) -> dict[str, Indices]:
 
 
 def check_width(width: int) -> None:
-    """Check the width of buckets.
-
-    Raises:
-        OptionError: If it is less than 1.
-    """
+    """Check the width of buckets."""
     if width < 1:
         raise OptionError(f"bucket={width}: the width of a bucket is a whole number of at least 1.")
 

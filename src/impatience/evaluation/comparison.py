@@ -211,9 +211,8 @@ def _differences(
             if loaded is not baseline and loaded.rows.has(name):
                 values = loaded.rows.numbers(name), baseline.rows.numbers(name)
                 mean, test = difference(*values), t_test(*values)
-                interval = (mean.value, mean.low, mean.high)
-                shown = (loaded.name, name, column.better, column.percent)
-                differences.append(Difference(*shown, test.count, *interval, test.t, test.p, np.nan))
+                numbers = (test.count, mean.value, mean.low, mean.high, test.t, test.p, np.nan)
+                differences.append(Difference(loaded.name, name, column.better, column.percent, *numbers))
     corrected = holm([test.p for test in differences])
     return tuple(replace(test, p_holm=p) for test, p in zip(differences, corrected, strict=True))
 

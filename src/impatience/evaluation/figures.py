@@ -29,10 +29,8 @@ COLORS = (
 )  # fmt: skip
 MARKERS = "osD^vPX<>*ph"
 LINES = ("-", "--", "-.", ":")
-MANY = 1500
-"""Largest number of texts that are drawn as points; more are drawn as hexagons."""
-TICKS = 10
-"""Maximum number of labels on an axis."""
+MANY = 1500  # largest number of texts that are drawn as points; more are drawn as hexagons
+TICKS = 10  # maximum number of labels on an axis
 QUALITY = ("rougeL", "rouge1", "bertscore_f1", "bleu", "repeated")
 """Scores of quality; by default the first that the reports have is drawn."""
 
@@ -151,11 +149,7 @@ def densities_figure(reports: Sequence[LoadedReport]) -> Figure:
 
 
 def quality_figure(reports: Sequence[LoadedReport], score: str | None = None) -> Figure:
-    """Draw a score, by default the first of ``QUALITY`` that the reports have, by target length, with intervals.
-
-    Raises:
-        ReportError: If no report has it by target length.
-    """
+    """Draw a score, by default the first of ``QUALITY`` that the reports have, by target length, with intervals."""
     name = score or _quality(reports)
     aggregate = find_aggregate(reports, name)
     figure = _wide_figure(
@@ -174,11 +168,7 @@ def quality_figure(reports: Sequence[LoadedReport], score: str | None = None) ->
 
 
 def ladder_figure(reports: Sequence[LoadedReport], score: str | None = None) -> Figure:
-    """Draw the error and a score, as ``quality_figure`` does, by group of the protocol, e.g. by rung of a ladder.
-
-    Raises:
-        ReportError: If the reports have no groups.
-    """
+    """Draw the error and a score, as ``quality_figure`` does, by group of the protocol, e.g. by rung of a ladder."""
     groups = list(dict.fromkeys(group for loaded in reports for group in loaded.report.groups))
     if not groups:
         raise ReportError("These reports have no groups to draw. Evaluate by the protocol ladder or sweep.")
@@ -229,8 +219,7 @@ def _draw_scores(axes: Any, labels: Sequence[str], scores: Sequence[Sequence[Sco
     _clean(axes)
 
 
-_LINE = 100
-"""Number of characters that fit below a wide panel."""
+_LINE = 100  # number of characters that fit below a wide panel
 _BAR = {"markersize": 5, "linewidth": 1.4, "elinewidth": 1, "capsize": 0, "markeredgewidth": 0}
 
 

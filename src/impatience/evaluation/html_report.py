@@ -27,8 +27,7 @@ from impatience.metrics.base import Array
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SAMPLES = 5
-"""Requests of each kind whose texts are shown."""
+SAMPLES = 5  # requests of each kind whose texts are shown
 _MAX_SOURCE = 4000
 _MAX_NAMES = 3
 

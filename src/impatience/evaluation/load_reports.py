@@ -248,11 +248,7 @@ def installed_metrics(report: EvalReport) -> dict[str, type[Metric]]:
 
 
 def find_aggregate(reports: Sequence[LoadedReport], name: str) -> Aggregate:
-    """Return the definition of an aggregate of the reports; one without a direction if its metric is not installed.
-
-    Raises:
-        OptionError: If no report has it.
-    """
+    """Return the definition of an aggregate of the reports; one without a direction if its metric is not installed."""
     known = dict.fromkeys(score for loaded in reports for score in loaded.report.scores)
     if name not in known:
         raise OptionError(f"No report has a score {name!r}.{nearest(name, known)} There are: {', '.join(known)}.")

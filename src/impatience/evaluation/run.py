@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -44,8 +45,7 @@ _RESERVED = {"num_return_sequences", "return_dict_in_generate", "transformers_ve
 _IN_MEMORY = "in memory"
 _DEFAULT_PROMPT: dict[str, Any] = {"template": "summarize", "prefix": "", "max_source_tokens": 1024}
 
-_Numbered = tuple[int, tuple[Request, ...]]
-"""A batch and its number."""
+_Numbered = tuple[int, tuple[Request, ...]]  # a batch and its number
 
 
 @dataclass(frozen=True)
@@ -202,11 +202,7 @@ def evaluate(
 
 
 def check_new(folder: Path, *, resume: bool) -> Predictions:
-    """Return the predictions of a folder, which must have none unless they are to be resumed.
-
-    Raises:
-        ReportError: If it has some.
-    """
+    """Return the predictions of a folder, which must have none unless they are to be resumed."""
     predictions = Predictions(folder)
     if predictions.started and not resume:
         raise ReportError(
@@ -263,11 +259,9 @@ def _check_requests(requests: list[Request], protocol: str, examples: Sequence[A
             f"The protocol {protocol!r} makes no request for these {len(examples)} examples: none fits its options. "
             f"`impatience protocols` lists the options."
         )
-    seen = set()
-    for request in requests:
-        if request.id in seen:
-            raise DataError(f"Two requests have the key {request.id!r}. Give the examples different ids.")
-        seen.add(request.id)
+    key, times = Counter(request.id for request in requests).most_common(1)[0]
+    if times > 1:
+        raise DataError(f"Two requests have the key {key!r}. Give the examples different ids.")
 
 
 def _write_missing(
@@ -302,11 +296,7 @@ def _write_batch(generator: TextGenerator, strategy: Strategy, seed: int, batch:
 def load_batch_writer(
     model: str, prompt: Mapping[str, Any], settings: Mapping[str, Any], weights: str, strategy: Strategy, seed: int
 ) -> Callable[[_Numbered], list[Prediction]]:
-    """Load the model in another process and return the function that writes a batch.
-
-    Raises:
-        ModelFilesError: If its weights are different there.
-    """
+    """Load the model in another process and return the function that writes a batch."""
     generator = load_evaluated_model(model, **prompt, generate=settings, quiet=True).generator
     if fingerprint(generator.model) != weights:
         raise ModelFilesError(

@@ -69,11 +69,7 @@ def score(
 
 
 def choose_metrics(chosen: Sequence[str | Metric]) -> dict[str, Metric]:
-    """Return metrics by name.
-
-    Raises:
-        OptionError: If there is none, one is chosen twice or cannot be used, or two of them have the same column.
-    """
+    """Return metrics by name."""
     metrics = [choose(METRICS, metric) for metric in chosen]
     if not metrics:
         raise OptionError(f"Choose at least one metric: {', '.join(METRICS)}.")

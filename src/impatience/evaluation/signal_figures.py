@@ -14,10 +14,8 @@ from impatience.signals import progress_ratio
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CALM_TO_URGENT = ("#2c6e9b", "#4aa3a2", "#e0a030", "#dd6b3d", "#c0324a")
-"""Colours of ratios from 0 to 1."""
-COLD_TO_WARM = ("#123c69", "#6fa3c8", "#ffffff", "#f2a277", "#b3263e")
-"""Colours of values from -1 to 1."""
+CALM_TO_URGENT = ("#2c6e9b", "#4aa3a2", "#e0a030", "#dd6b3d", "#c0324a")  # colours of ratios from 0 to 1
+COLD_TO_WARM = ("#123c69", "#6fa3c8", "#ffffff", "#f2a277", "#b3263e")  # colours of values from -1 to 1
 _RATIOS = {0.0: "start", 0.1: "10 %", 0.25: "25 %", 0.5: "half", 1.0: "end"}
 
 

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 MISSING = "—"
-_PADDING = 3
-"""Characters between columns in the terminal; one more ends the line."""
+_PADDING = 3  # characters between columns in the terminal; one more ends the line
 
 
 @dataclass(frozen=True)

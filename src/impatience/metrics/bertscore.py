@@ -61,12 +61,7 @@ class BertScore(Metric):
                 raise OptionError(f"bertscore: {name}={value}: give a whole number of at least 1.")
 
     def check(self) -> None:
-        """Check that the encoder exists and has the layer, without loading it.
-
-        Raises:
-            ModelFilesError: If there is no such encoder.
-            OptionError: If it has no such layer, or a package is missing.
-        """
+        """Check that the encoder exists and has the layer, without loading it."""
         super().check()
         with self._loading():
             self._config()
@@ -77,12 +72,7 @@ class BertScore(Metric):
         return self.layers or DEFAULT_LAYERS
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, list[float]]:
-        """Compare each text with its references; NaN if it has none.
-
-        Raises:
-            ModelFilesError: If the encoder cannot be loaded.
-            OptionError: If it has no such layer.
-        """
+        """Compare each text with its references; NaN if it has none."""
         pairs = [
             (index, reference, prediction.text)
             for index, prediction in enumerate(predictions)

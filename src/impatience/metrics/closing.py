@@ -58,12 +58,7 @@ class Closing(Metric):
                 raise OptionError(f"closing: {name}={value}: give a whole number of at least 1.")
 
     def check(self) -> None:
-        """Check that the model exists and is decoder-only, without loading its weights.
-
-        Raises:
-            ModelFilesError: If there is no such model.
-            OptionError: If it is an encoder-decoder.
-        """
+        """Check that the model exists and is decoder-only, without loading its weights."""
         super().check()
         with self._loading():
             self._config()

@@ -13,8 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-Complete = Callable[[str], str]
-"""Takes a prompt, returns the judge's answer."""
+Complete = Callable[[str], str]  # takes a prompt, returns the judge's answer
 
 NO_ERROR = "no_error"
 ERRORS = {
