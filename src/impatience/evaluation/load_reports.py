@@ -95,7 +95,9 @@ def load(paths: Sequence[Path], names: Sequence[str] = (), *, common: bool = Fal
     if names and len(names) != len(paths):
         raise OptionError(f"{len(names)} names for {len(paths)} reports: give one for each, or none.")
     reports = [EvalReport.load(path) for path in paths]
-    unique = _number_repeated(list(names) or [_default_name(report) for report in reports])
+    folders = [(report.folder or Path()).resolve().name for report in reports]
+    own_names = [str(report.config.get("name") or folder) for report, folder in zip(reports, folders, strict=True)]
+    unique = _number_repeated(names or own_names)
     _check_same_setup(unique, reports)
     all_rows = [_read_rows(report) for report in reports]
     keys = _shared_keys(unique, all_rows, common)
@@ -108,11 +110,7 @@ def load(paths: Sequence[Path], names: Sequence[str] = (), *, common: bool = Fal
     )
 
 
-def _default_name(report: EvalReport) -> str:
-    return str(report.config.get("name") or (report.folder or Path("report")).resolve().name)
-
-
-def _number_repeated(names: list[str]) -> list[str]:
+def _number_repeated(names: Sequence[str]) -> list[str]:
     """Add a number to names that occur again."""
     seen: Counter[str] = Counter()
     unique = []

@@ -76,7 +76,7 @@ class Predictions:
         return self.file.is_file() and self.file.stat().st_size > 0
 
     def recover(self, batches: Sequence[Sequence[str]]) -> int:
-        """Remove an incomplete batch from the end of the file and return the number of complete ones."""
+        """Remove an incomplete batch from the end of the file and count the others; batches are given by their keys."""
         expected = ((number, key) for number, keys in enumerate(batches) for key in keys)
         ends = {rows: number for number, rows in enumerate(accumulate(map(len, batches)), 1)}
         complete = size = 0
@@ -100,10 +100,6 @@ class Predictions:
             file.write("".join(f"{row}\n" for row in rows).encode())
             file.flush()
             os.fsync(file.fileno())
-
-    def count(self) -> int:
-        """Count the texts."""
-        return sum(map(len, self.chunks()))
 
     def chunks(self, size: int = 1000) -> Iterator[list[Prediction]]:
         """Read the predictions in chunks of a size."""

@@ -25,7 +25,6 @@ from impatience.control.loading import generation_settings, name_from_anywhere, 
 from impatience.control.model import LengthControlled
 from impatience.data import Encoder, Request, Spec, checksum, load
 from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Result
 from impatience.engines import Engine, Task, in_order
 from impatience.engines import choose as choose_engine
 from impatience.errors import DataError, ModelFilesError, OptionError, ReportError
@@ -290,7 +289,25 @@ def _write_batch(generator: TextGenerator, strategy: Strategy, seed: int, batch:
     # Each batch has its own seed, so the result does not depend on the worker or on the order.
     torch.manual_seed(int.from_bytes(hashlib.sha256(f"{seed}:{number}".encode()).digest()[:4], "big"))
     results = strategy.write(generator, requests)
-    return [_prediction(generator, request, result) for request, result in zip(requests, results, strict=True)]
+    return [
+        Prediction(
+            request.id,
+            request.example,
+            request.group,
+            request.text,
+            request.references,
+            request.unit,
+            request.target,
+            result.text,
+            result.length,
+            generator.vocabulary.count(result.ids, Unit.TOKENS),
+            result.ended,
+            result.landed,
+            result.eos_probability,
+            result.tokens_spent,
+        )
+        for request, result in zip(requests, results, strict=True)
+    ]
 
 
 def load_batch_writer(
@@ -303,22 +320,3 @@ def load_batch_writer(
             f"On {platform.node()} the model {model!r} has other weights. Give each machine the same."
         )
     return partial(_write_batch, generator, strategy, seed)
-
-
-def _prediction(generator: TextGenerator, request: Request, result: Result) -> Prediction:
-    return Prediction(
-        request.id,
-        request.example,
-        request.group,
-        request.text,
-        request.references,
-        request.unit,
-        request.target,
-        result.text,
-        result.length,
-        generator.vocabulary.count(result.ids, Unit.TOKENS),
-        result.ended,
-        result.landed,
-        result.eos_probability,
-        result.tokens_spent,
-    )

@@ -66,11 +66,9 @@ def _draw_all_ratios(figure: Figure, axes: Any, ramp: Any, width: int) -> None:
 
 
 def similarity_figure(width: int = 512, targets: tuple[int, ...] = (40, 400)) -> Figure:
-    """Draw the similarity of each embedding method's signals at any two points of a text, for several targets.
+    """Draw the similarity of each embedding method's signals at any two points of a text, for targets in tokens.
 
-    Args:
-        width: Width D of the model.
-        targets: Target lengths in tokens, one row of panels each; a last row overlays the middle lines of all.
+    Each target has a row of panels; a last row overlays the middle lines of all.
     """
     methods = {name: kind() for name, kind in METHODS.items() if issubclass(kind, EmbeddingMethod)}
     columns, rows = len(methods), len(targets)

@@ -46,15 +46,12 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Column:
-    """One number for each text, NaN if it is missing; shown in per cent if ``percent`` is set.
+    """One number for each text, NaN if it is missing."""
 
-    The name is unique among all metrics, and the summary is one line.
-    """
-
-    name: str
-    summary: str
+    name: str  # unique among all metrics
+    summary: str  # one line
     better: Better = "neither"
-    percent: bool = False
+    percent: bool = False  # whether it is shown in per cent
 
 
 def standard_deviation(mean: Array, mean_square: Array) -> Array:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import version
 from typing import Any, ClassVar
 
 from impatience.config import option
@@ -92,8 +93,6 @@ class BertScore(Metric):
 
     def facts(self) -> dict[str, Any]:
         """Return the library, the encoder and the layer."""
-        from importlib.metadata import version
-
         return {
             "bert-score": version("bert-score"),
             "model": self.model,
