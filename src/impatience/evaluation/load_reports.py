@@ -36,7 +36,6 @@ class Rows:
     total: int  # number of rows in the file
 
     def __len__(self) -> int:
-        """Return the number of texts."""
         return int(self.table.num_rows)
 
     def values(self, name: str) -> list[Any]:

@@ -80,7 +80,7 @@ class Predictions:
         expected = ((number, key) for number, keys in enumerate(batches) for key in keys)
         ends = {rows: number for number, rows in enumerate(accumulate(map(len, batches)), 1)}
         complete = size = 0
-        with catch_write_errors(self.folder), self._open("a+b") as file:
+        with catch_write_errors(self.folder), self.file.open("a+b") as file:
             file.seek(0)
             for line, (row, position) in enumerate(_read_lines(file, self.file), 1):
                 if (row.get("batch"), row.get("key")) != next(expected, None):
@@ -96,7 +96,7 @@ class Predictions:
     def append(self, batch: int, predictions: Sequence[Prediction]) -> None:
         """Add a batch and flush it to the disk."""
         rows = [json.dumps({"batch": batch, **vars(prediction)}, ensure_ascii=False) for prediction in predictions]
-        with catch_write_errors(self.folder), self._open("ab") as file:
+        with catch_write_errors(self.folder), self.file.open("ab") as file:
             file.write("".join(f"{row}\n" for row in rows).encode())
             file.flush()
             os.fsync(file.fileno())
@@ -110,10 +110,6 @@ class Predictions:
                     yield chunk
         except FileNotFoundError:
             return
-
-    def _open(self, mode: str) -> Any:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return self.file.open(mode)
 
 
 def _read_lines(file: BinaryIO, name: Path) -> Iterator[tuple[dict[str, Any], int]]:

@@ -100,10 +100,11 @@ def _missing(path: Path) -> ReportError:
 
 
 def _read_scores(content: Mapping[str, Any]) -> dict[str, Score]:
-    return {
-        name: Score(**{key: math.nan if value is None else value for key, value in score.items()})
-        for name, score in content.items()
-    }
+    scores = {}
+    for name, score in content.items():
+        numbers: dict[str, Any] = {key: math.nan if value is None else value for key, value in score.items()}
+        scores[name] = Score(**numbers)
+    return scores
 
 
 def finite(value: Any) -> Any:

@@ -51,7 +51,6 @@ class BertScore(Metric):
     batch_size: int = option(64, "pairs of texts that are compared at the same time")
 
     def __post_init__(self) -> None:
-        """Check that the encoder has a layer, and that numbers are at least 1."""
         if self.layers is None and self.model != DEFAULT:
             raise OptionError(
                 f"bertscore: model={self.model!r} needs layers, the number of the layer whose output is compared; "

@@ -50,7 +50,6 @@ class Closing(Metric):
     batch_size: int = option(16, "texts that are read at the same time")
 
     def __post_init__(self) -> None:
-        """Check that the bound is a share, and that numbers are at least 1."""
         if not 0 <= self.bound <= 1:
             raise OptionError(f"closing: bound={self.bound}: give a share from 0 to 1.")
         for name, value in (("context", self.context), ("batch_size", self.batch_size)):

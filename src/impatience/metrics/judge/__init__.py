@@ -88,7 +88,6 @@ class Judge(Metric):
     )
 
     def __post_init__(self) -> None:
-        """Check the options."""
         if not self.url or not self.model:
             raise OptionError(
                 "The judge needs an endpoint and a model: give its url, e.g. http://localhost:8000/v1, and its model "
