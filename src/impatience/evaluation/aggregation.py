@@ -24,8 +24,7 @@ from impatience.registry import require
 
 RESAMPLES = 1000
 INTERVAL = (2.5, 97.5)
-DRAWN_AT_ONCE = 2**20
-"""Maximum number of weights in memory."""
+DRAWN_AT_ONCE = 2**20  # maximum number of weights in memory
 
 Indices = np.ndarray[Any, np.dtype[np.intp]]
 
@@ -85,11 +84,11 @@ def summarise(
 
 
 def summarise_parts(
-    parts: Mapping[str, Indices], columns: Mapping[str, Array], aggregates: Sequence[Aggregate], *, seed: int = 0
+    parts: Mapping[str, Indices], columns: Mapping[str, Array], aggregates: Sequence[Aggregate]
 ) -> dict[str, dict[str, Score]]:
     """Compute aggregates over parts of the texts, given by the indices of their texts; see ``summarise``."""
     return {
-        part: summarise({name: values[indices] for name, values in columns.items()}, aggregates, seed=seed)
+        part: summarise({name: values[indices] for name, values in columns.items()}, aggregates)
         for part, indices in parts.items()
     }
 
@@ -133,11 +132,7 @@ def groups(labels: Sequence[str]) -> dict[str, Indices]:
 
 
 def check_width(width: int) -> None:
-    """Check the width of buckets.
-
-    Raises:
-        OptionError: If it is less than 1.
-    """
+    """Check the width of buckets."""
     if width < 1:
         raise OptionError(f"bucket={width}: the width of a bucket is a whole number of at least 1.")
 
@@ -155,10 +150,10 @@ def buckets(targets: Sequence[int], width: int) -> dict[str, Indices]:
     return dict(sorted(by_label.items(), key=lambda item: targets[item[1][0]]))
 
 
-def difference(values: Array, baseline: Array, *, seed: int = 0, resamples: int = RESAMPLES) -> Score:
+def difference(values: Array, baseline: Array, *, resamples: int = RESAMPLES) -> Score:
     """Return the mean of values minus a baseline's, pair by pair, with its interval; incomplete pairs are left out."""
     mean = Aggregate("difference", "mean difference", "neither", ("difference",))
-    return summarise({"difference": values - baseline}, (mean,), seed=seed, resamples=resamples)["difference"]
+    return summarise({"difference": values - baseline}, (mean,), resamples=resamples)["difference"]
 
 
 def t_test(values: Array, baseline: Array) -> TTest:

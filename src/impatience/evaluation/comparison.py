@@ -54,12 +54,9 @@ class ReportSummary:
 
 @dataclass(frozen=True)
 class Bucket:
-    """Requests of about the same length, with the MAE and the share of outliers of each report.
+    """Requests of about the same length, with the MAE and the share of outliers of each report."""
 
-    The label "300-350" means targets from 300 to 349.
-    """
-
-    label: str
+    label: str  # "300-350" means targets from 300 to 349
     count: int
     mae: tuple[float, ...]
     outliers: tuple[float, ...]
@@ -165,12 +162,10 @@ def _measures(reports: Sequence[LoadedReport]) -> list[Measure]:
     }
     measures = []
     for name in dict.fromkeys([*owners, *names]):
-        aggregate = find_aggregate(reports, name)
-        scores = {loaded.name: loaded.report.scores.get(name) for loaded in reports}
-        best = _best({key: score.value for key, score in scores.items() if score}, aggregate.better)
-        measures.append(
-            Measure(name, owners.get(name, ""), aggregate.summary, aggregate.better, aggregate.percent, best)
-        )
+        defined = find_aggregate(reports, name)
+        values = {loaded.name: loaded.report.scores[name].value for loaded in reports if name in loaded.report.scores}
+        best = _best(values, defined.better)
+        measures.append(Measure(name, owners.get(name, ""), defined.summary, defined.better, defined.percent, best))
     return measures
 
 
@@ -211,9 +206,8 @@ def _differences(
             if loaded is not baseline and loaded.rows.has(name):
                 values = loaded.rows.numbers(name), baseline.rows.numbers(name)
                 mean, test = difference(*values), t_test(*values)
-                interval = (mean.value, mean.low, mean.high)
-                shown = (loaded.name, name, column.better, column.percent)
-                differences.append(Difference(*shown, test.count, *interval, test.t, test.p, np.nan))
+                numbers = (test.count, mean.value, mean.low, mean.high, test.t, test.p, np.nan)
+                differences.append(Difference(loaded.name, name, column.better, column.percent, *numbers))
     corrected = holm([test.p for test in differences])
     return tuple(replace(test, p_holm=p) for test, p in zip(differences, corrected, strict=True))
 

@@ -19,8 +19,7 @@ from impatience.evaluation.tables import (
 from impatience.metrics import METRICS
 from impatience.metrics.base import Better
 
-_FEW = 4
-"""Largest number of reports that are shown as columns."""
+_FEW = 4  # largest number of reports that are shown as columns
 _ENDINGS = ("eos_probability", "forced")
 """Scores that show whether the model or the decoder ended the texts, without which an error of length says nothing."""
 _COMMIT = re.compile(r"([0-9a-f]{12})[0-9a-f]{28}")

@@ -29,10 +29,8 @@ COLORS = (
 )  # fmt: skip
 MARKERS = "osD^vPX<>*ph"
 LINES = ("-", "--", "-.", ":")
-MANY = 1500
-"""Largest number of texts that are drawn as points; more are drawn as hexagons."""
-TICKS = 10
-"""Maximum number of labels on an axis."""
+MANY = 1500  # largest number of texts that are drawn as points; more are drawn as hexagons
+TICKS = 10  # maximum number of labels on an axis
 QUALITY = ("rougeL", "rouge1", "bertscore_f1", "bleu", "repeated")
 """Scores of quality; by default the first that the reports have is drawn."""
 
@@ -115,8 +113,7 @@ def lengths_figure(reports: Sequence[LoadedReport]) -> Figure:
             axes.scatter(targets, lengths, s=13, color=color, alpha=0.45, linewidths=0)
         axes.set(xlim=(0, top), ylim=(0, top), aspect="equal", anchor="W")
         axes.locator_params(nbins=5)
-        exact = float((targets == lengths).mean())
-        _set_title(axes, loaded, f"{100 * exact:.1f} % exact")
+        _set_title(axes, loaded, f"{100 * (targets == lengths).mean():.1f} % exact")
         _clean(axes)
     _label_outer(panels, f"asked for ({unit})", f"written ({unit})")
     return figure
@@ -126,11 +123,7 @@ def densities_figure(reports: Sequence[LoadedReport]) -> Figure:
     """Draw the frequency of written lengths, and that of reference lengths or targets."""
     unit = _unit(reports)
     expected, label = _reference_lengths(reports[0])
-    figure = _wide_figure(
-        reports,
-        "Which lengths are written?",
-        f"Share of texts by length in {unit}; shaded: {label}",
-    )
+    figure = _wide_figure(reports, "Which lengths are written?", f"Share of texts by length in {unit}; shaded: {label}")
     axes = figure.axes[0]
     lengths = [loaded.rows.numbers("length") for loaded in reports]
     top = max(1.0, *(values.max() for values in (expected, *lengths)))
@@ -141,8 +134,7 @@ def densities_figure(reports: Sequence[LoadedReport]) -> Figure:
     for loaded, values, style in zip(reports, lengths, _styles(len(reports)), strict=True):
         line = {name: style[name] for name in ("color", "linestyle")}
         axes.plot(grid, _density(values, grid, width), linewidth=1.7, label=loaded.name, **line)
-    axes.set(xlim=(0, grid[-1]), yticks=[])
-    axes.set_ylim(bottom=0)
+    axes.set(xlim=(0, grid[-1]), ylim=(0, None), yticks=[])
     axes.set_xlabel(f"length ({unit})", size=11, color=INK)
     _clean(axes)
     axes.grid(visible=False)
@@ -151,11 +143,7 @@ def densities_figure(reports: Sequence[LoadedReport]) -> Figure:
 
 
 def quality_figure(reports: Sequence[LoadedReport], score: str | None = None) -> Figure:
-    """Draw a score, by default the first of ``QUALITY`` that the reports have, by target length, with intervals.
-
-    Raises:
-        ReportError: If no report has it by target length.
-    """
+    """Draw a score, by default the first of ``QUALITY`` that the reports have, by target length, with intervals."""
     name = score or _quality(reports)
     aggregate = find_aggregate(reports, name)
     figure = _wide_figure(
@@ -174,11 +162,7 @@ def quality_figure(reports: Sequence[LoadedReport], score: str | None = None) ->
 
 
 def ladder_figure(reports: Sequence[LoadedReport], score: str | None = None) -> Figure:
-    """Draw the error and a score, as ``quality_figure`` does, by group of the protocol, e.g. by rung of a ladder.
-
-    Raises:
-        ReportError: If the reports have no groups.
-    """
+    """Draw the error and a score, as ``quality_figure`` does, by group of the protocol, e.g. by rung of a ladder."""
     groups = list(dict.fromkeys(group for loaded in reports for group in loaded.report.groups))
     if not groups:
         raise ReportError("These reports have no groups to draw. Evaluate by the protocol ladder or sweep.")
@@ -229,8 +213,7 @@ def _draw_scores(axes: Any, labels: Sequence[str], scores: Sequence[Sequence[Sco
     _clean(axes)
 
 
-_LINE = 100
-"""Number of characters that fit below a wide panel."""
+_LINE = 100  # number of characters that fit below a wide panel
 _BAR = {"markersize": 5, "linewidth": 1.4, "elinewidth": 1, "capsize": 0, "markeredgewidth": 0}
 
 
@@ -281,10 +264,7 @@ def _panels(
         hspace=0.5 / size[1],
         wspace=0.35 / size[0],
     )
-    return figure, [
-        figure.add_subplot(grid[index // columns, index % columns], label=loaded.name)
-        for index, loaded in enumerate(reports)
-    ]
+    return figure, [figure.add_subplot(grid[index], label=loaded.name) for index, loaded in enumerate(reports)]
 
 
 def _wide_figure(reports: Sequence[LoadedReport], title: str, caption: str, rows: int = 1) -> Figure:
@@ -305,16 +285,14 @@ def _legend(figure: Figure, reports: Sequence[LoadedReport], shade: str | None =
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    names = [_shorten(loaded.name, 44) for loaded in reports]
     handles: list[Any] = [Patch(facecolor=FAINT, label=shade)] if shade else []
-    for name, style in zip(names, _styles(len(reports)), strict=True):
+    for loaded, style in zip(reports, _styles(len(reports)), strict=True):
         style |= {"marker": ""} if shade else {}
-        handles.append(Line2D([], [], label=name, linewidth=1.6, markersize=5, **style))
-    high = figure.get_figheight()
+        handles.append(Line2D([], [], label=_shorten(loaded.name, 44), linewidth=1.6, markersize=5, **style))
     figure.legend(
         handles=handles,
         loc="upper left",
-        bbox_to_anchor=(0.75 / figure.get_figwidth(), 1 - 0.8 / high),
+        bbox_to_anchor=(0.75 / figure.get_figwidth(), 1 - 0.8 / figure.get_figheight()),
         ncols=2,
         frameon=False,
         fontsize=10,

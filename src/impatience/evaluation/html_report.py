@@ -27,8 +27,7 @@ from impatience.metrics.base import Array
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SAMPLES = 5
-"""Requests of each kind whose texts are shown."""
+SAMPLES = 5  # requests of each kind whose texts are shown
 _MAX_SOURCE = 4000
 _MAX_NAMES = 3
 
@@ -39,13 +38,9 @@ def render_page(comparison: Comparison, reports: Sequence[LoadedReport]) -> str:
         {"anchor": samples.anchor, "title": samples.title, "requests": _requests(samples, reports)}
         for samples in choose_samples(reports)
     ]
-    template = Environment(
-        loader=PackageLoader("impatience.evaluation", "."),
-        autoescape=True,
-        trim_blocks=True,
-        keep_trailing_newline=True,
-    ).get_template("report.html")
-    return template.render(
+    loader = PackageLoader("impatience.evaluation", ".")
+    environment = Environment(loader=loader, autoescape=True, trim_blocks=True, keep_trailing_newline=True)
+    return environment.get_template("report.html").render(
         title=_title([report.name for report in comparison.reports]),
         facts=_facts(comparison),
         notes=comparison.notes,

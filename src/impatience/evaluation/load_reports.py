@@ -36,7 +36,6 @@ class Rows:
     total: int  # number of rows in the file
 
     def __len__(self) -> int:
-        """Return the number of texts."""
         return int(self.table.num_rows)
 
     def values(self, name: str) -> list[Any]:
@@ -95,7 +94,9 @@ def load(paths: Sequence[Path], names: Sequence[str] = (), *, common: bool = Fal
     if names and len(names) != len(paths):
         raise OptionError(f"{len(names)} names for {len(paths)} reports: give one for each, or none.")
     reports = [EvalReport.load(path) for path in paths]
-    unique = _number_repeated(list(names) or [_default_name(report) for report in reports])
+    folders = [(report.folder or Path()).resolve().name for report in reports]
+    own_names = [str(report.config.get("name") or folder) for report, folder in zip(reports, folders, strict=True)]
+    unique = _number_repeated(names or own_names)
     _check_same_setup(unique, reports)
     all_rows = [_read_rows(report) for report in reports]
     keys = _shared_keys(unique, all_rows, common)
@@ -108,11 +109,7 @@ def load(paths: Sequence[Path], names: Sequence[str] = (), *, common: bool = Fal
     )
 
 
-def _default_name(report: EvalReport) -> str:
-    return str(report.config.get("name") or (report.folder or Path("report")).resolve().name)
-
-
-def _number_repeated(names: list[str]) -> list[str]:
+def _number_repeated(names: Sequence[str]) -> list[str]:
     """Add a number to names that occur again."""
     seen: Counter[str] = Counter()
     unique = []
@@ -248,11 +245,7 @@ def installed_metrics(report: EvalReport) -> dict[str, type[Metric]]:
 
 
 def find_aggregate(reports: Sequence[LoadedReport], name: str) -> Aggregate:
-    """Return the definition of an aggregate of the reports; one without a direction if its metric is not installed.
-
-    Raises:
-        OptionError: If no report has it.
-    """
+    """Return the definition of an aggregate of the reports; one without a direction if its metric is not installed."""
     known = dict.fromkeys(score for loaded in reports for score in loaded.report.scores)
     if name not in known:
         raise OptionError(f"No report has a score {name!r}.{nearest(name, known)} There are: {', '.join(known)}.")

@@ -24,11 +24,7 @@ from impatience.registry import require
 
 
 def write_or_check_config(predictions: Predictions, content: dict[str, Any]) -> None:
-    """Write config.json or, if texts have been written, check that it says the same.
-
-    Raises:
-        ReportError: If it does not, or cannot be written.
-    """
+    """Write config.json or, if texts have been written, check that it says the same."""
     folder = predictions.folder
     now = json.loads(json.dumps(content, default=str))
     if not predictions.started:
@@ -56,11 +52,7 @@ def _shorten(value: Any) -> str:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the content of config.json: config, environment, the count of texts and the names of groups.
-
-    Raises:
-        ReportError: If it is missing or damaged.
-    """
+    """Return the content of config.json: config, environment, the count of texts and the names of groups."""
     try:
         content = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         return {name: content[name] for name in ("config", "environment", "count", "groups")}
@@ -84,15 +76,11 @@ class Predictions:
         return self.file.is_file() and self.file.stat().st_size > 0
 
     def recover(self, batches: Sequence[Sequence[str]]) -> int:
-        """Remove an incomplete batch from the end of the file and return the number of complete ones.
-
-        Raises:
-            ReportError: If the file holds anything but these batches, which are given by their keys.
-        """
+        """Remove an incomplete batch from the end of the file and count the others; batches are given by their keys."""
         expected = ((number, key) for number, keys in enumerate(batches) for key in keys)
         ends = {rows: number for number, rows in enumerate(accumulate(map(len, batches)), 1)}
         complete = size = 0
-        with catch_write_errors(self.folder), self._open("a+b") as file:
+        with catch_write_errors(self.folder), self.file.open("a+b") as file:
             file.seek(0)
             for line, (row, position) in enumerate(_read_lines(file, self.file), 1):
                 if (row.get("batch"), row.get("key")) != next(expected, None):
@@ -106,20 +94,12 @@ class Predictions:
         return complete
 
     def append(self, batch: int, predictions: Sequence[Prediction]) -> None:
-        """Add a batch and flush it to the disk.
-
-        Raises:
-            ReportError: If it cannot be written.
-        """
+        """Add a batch and flush it to the disk."""
         rows = [json.dumps({"batch": batch, **vars(prediction)}, ensure_ascii=False) for prediction in predictions]
-        with catch_write_errors(self.folder), self._open("ab") as file:
+        with catch_write_errors(self.folder), self.file.open("ab") as file:
             file.write("".join(f"{row}\n" for row in rows).encode())
             file.flush()
             os.fsync(file.fileno())
-
-    def count(self) -> int:
-        """Count the texts."""
-        return sum(map(len, self.chunks()))
 
     def chunks(self, size: int = 1000) -> Iterator[list[Prediction]]:
         """Read the predictions in chunks of a size."""
@@ -131,17 +111,9 @@ class Predictions:
         except FileNotFoundError:
             return
 
-    def _open(self, mode: str) -> Any:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return self.file.open(mode)
-
 
 def _read_lines(file: BinaryIO, name: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Read each row with the position of its end; an incomplete last line is left out.
-
-    Raises:
-        ReportError: If another line is incomplete.
-    """
+    """Read each row with the position of its end; an incomplete last line is left out."""
     position, damaged = 0, 0
     for number, line in enumerate(file, 1):
         if damaged:
@@ -173,12 +145,7 @@ WriteRows = Callable[[Sequence[Prediction], Mapping[str, Sequence[float]]], None
 
 @contextmanager
 def open_rows(folder: Path, columns: Sequence[str]) -> Iterator[WriteRows]:
-    """Yield a function that adds predictions with their metrics' columns to rows.parquet, which appears when complete.
-
-    Raises:
-        ReportError: If it cannot be written.
-        OptionError: If pyarrow is missing.
-    """
+    """Yield a function that adds predictions with their columns to rows.parquet, which appears when complete."""
     require("pyarrow", "A report")
     import pyarrow
     import pyarrow.parquet

@@ -15,7 +15,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,28 +31,19 @@ Scores = Mapping[str, Score]
 
 @dataclass(frozen=True)
 class EvalReport:
-    """Result of an evaluation.
+    """Result of an evaluation."""
 
-    Attributes:
-        config: What was evaluated and how: "name", "model", "fingerprint" (of its weights), "dtype", "method",
-            "options" (the method's), "conventions", "prompt", "generate", "data", "split", "sha256", "protocol",
-            "strategy" (each {"name": …, **options}), "unit", "seed", "batch_size", "limit", "bucket" (width of the
-            buckets), "metrics" (name → facts).
-        environment: Hardware, versions and commit, where the texts were written.
-        count: Number of texts.
-        scores: Aggregates over all texts, by name; NaN if there is nothing to compute them from.
-        groups: Scores of each group of the protocol, in the protocol's order.
-        buckets: Scores by target length: "300-350" holds targets from 300 to 349.
-        folder: Folder of the report; None if it was never saved.
-    """
-
+    # What was evaluated and how: "name", "model", "fingerprint" (of its weights), "dtype", "method", "options" (the
+    # method's), "conventions", "prompt", "generate", "data", "split", "sha256", "protocol", "strategy" (each
+    # {"name": …, **options}), "unit", "seed", "batch_size", "limit", "bucket" (width of the buckets), "metrics"
+    # (name → facts).
     config: Mapping[str, Any]
-    environment: Mapping[str, Any]
-    count: int
-    scores: Scores
-    groups: Mapping[str, Scores]
-    buckets: Mapping[str, Scores]
-    folder: Path | None = None
+    environment: Mapping[str, Any]  # hardware, versions and commit, where the texts were written
+    count: int  # number of texts
+    scores: Scores  # aggregates over all texts, by name; NaN if there is nothing to compute them from
+    groups: Mapping[str, Scores]  # scores of each group of the protocol, in the protocol's order
+    buckets: Mapping[str, Scores]  # scores by target length: "300-350" holds targets from 300 to 349
+    folder: Path | None = None  # None if it was never saved
 
     @classmethod
     def load(cls, path: Path) -> EvalReport:
@@ -83,16 +74,8 @@ class EvalReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, without its folder; None stands for NaN and infinity."""
-        plain: dict[str, Any] = finite(
-            {
-                "config": dict(self.config),
-                "environment": dict(self.environment),
-                "count": self.count,
-                "scores": _plain(self.scores),
-                "groups": {name: _plain(scores) for name, scores in self.groups.items()},
-                "buckets": {name: _plain(scores) for name, scores in self.buckets.items()},
-            }
-        )
+        plain: dict[str, Any] = finite(asdict(self))
+        del plain["folder"]
         return plain
 
     def save(self, folder: Path) -> None:
@@ -124,10 +107,6 @@ def _read_scores(content: Mapping[str, Any]) -> dict[str, Score]:
     return scores
 
 
-def _plain(scores: Scores) -> dict[str, dict[str, float]]:
-    return {name: vars(score) for name, score in scores.items()}
-
-
 def finite(value: Any) -> Any:
     """Return plain values with None for every number that JSON cannot hold."""
     if isinstance(value, Mapping):
@@ -147,11 +126,7 @@ RESUME = "Everything written before is safe: free some space or repair the folde
 
 @contextmanager
 def catch_write_errors(path: Path, advice: str = RESUME) -> Iterator[None]:
-    """Turn errors of the file system into one that says how to continue.
-
-    Raises:
-        ReportError: If the path cannot be written.
-    """
+    """Turn errors of the file system into one that says how to continue."""
     try:
         yield
     except OSError as error:

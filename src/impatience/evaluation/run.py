@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -24,7 +25,6 @@ from impatience.control.loading import generation_settings, name_from_anywhere, 
 from impatience.control.model import LengthControlled
 from impatience.data import Encoder, Request, Spec, checksum, load
 from impatience.decoding.generator import TextGenerator
-from impatience.decoding.results import Result
 from impatience.engines import Engine, Task, in_order
 from impatience.engines import choose as choose_engine
 from impatience.errors import DataError, ModelFilesError, OptionError, ReportError
@@ -44,8 +44,7 @@ _RESERVED = {"num_return_sequences", "return_dict_in_generate", "transformers_ve
 _IN_MEMORY = "in memory"
 _DEFAULT_PROMPT: dict[str, Any] = {"template": "summarize", "prefix": "", "max_source_tokens": 1024}
 
-_Numbered = tuple[int, tuple[Request, ...]]
-"""A batch and its number."""
+_Numbered = tuple[int, tuple[Request, ...]]  # a batch and its number
 
 
 @dataclass(frozen=True)
@@ -202,11 +201,7 @@ def evaluate(
 
 
 def check_new(folder: Path, *, resume: bool) -> Predictions:
-    """Return the predictions of a folder, which must have none unless they are to be resumed.
-
-    Raises:
-        ReportError: If it has some.
-    """
+    """Return the predictions of a folder, which must have none unless they are to be resumed."""
     predictions = Predictions(folder)
     if predictions.started and not resume:
         raise ReportError(
@@ -263,11 +258,9 @@ def _check_requests(requests: list[Request], protocol: str, examples: Sequence[A
             f"The protocol {protocol!r} makes no request for these {len(examples)} examples: none fits its options. "
             f"`impatience protocols` lists the options."
         )
-    seen = set()
-    for request in requests:
-        if request.id in seen:
-            raise DataError(f"Two requests have the key {request.id!r}. Give the examples different ids.")
-        seen.add(request.id)
+    key, times = Counter(request.id for request in requests).most_common(1)[0]
+    if times > 1:
+        raise DataError(f"Two requests have the key {key!r}. Give the examples different ids.")
 
 
 def _write_missing(
@@ -296,39 +289,34 @@ def _write_batch(generator: TextGenerator, strategy: Strategy, seed: int, batch:
     # Each batch has its own seed, so the result does not depend on the worker or on the order.
     torch.manual_seed(int.from_bytes(hashlib.sha256(f"{seed}:{number}".encode()).digest()[:4], "big"))
     results = strategy.write(generator, requests)
-    return [_prediction(generator, request, result) for request, result in zip(requests, results, strict=True)]
+    return [
+        Prediction(
+            request.id,
+            request.example,
+            request.group,
+            request.text,
+            request.references,
+            request.unit,
+            request.target,
+            result.text,
+            result.length,
+            generator.vocabulary.count(result.ids, Unit.TOKENS),
+            result.ended,
+            result.landed,
+            result.eos_probability,
+            result.tokens_spent,
+        )
+        for request, result in zip(requests, results, strict=True)
+    ]
 
 
 def load_batch_writer(
     model: str, prompt: Mapping[str, Any], settings: Mapping[str, Any], weights: str, strategy: Strategy, seed: int
 ) -> Callable[[_Numbered], list[Prediction]]:
-    """Load the model in another process and return the function that writes a batch.
-
-    Raises:
-        ModelFilesError: If its weights are different there.
-    """
+    """Load the model in another process and return the function that writes a batch."""
     generator = load_evaluated_model(model, **prompt, generate=settings, quiet=True).generator
     if fingerprint(generator.model) != weights:
         raise ModelFilesError(
             f"On {platform.node()} the model {model!r} has other weights. Give each machine the same."
         )
     return partial(_write_batch, generator, strategy, seed)
-
-
-def _prediction(generator: TextGenerator, request: Request, result: Result) -> Prediction:
-    return Prediction(
-        request.id,
-        request.example,
-        request.group,
-        request.text,
-        request.references,
-        request.unit,
-        request.target,
-        result.text,
-        result.length,
-        generator.vocabulary.count(result.ids, Unit.TOKENS),
-        result.ended,
-        result.landed,
-        result.eos_probability,
-        result.tokens_spent,
-    )

@@ -36,7 +36,7 @@ def score(
     """
     check_width(bucket)
     scorers, config, predictions = choose_metrics(metrics), read_config(folder), Predictions(folder)
-    if (count := predictions.count()) != config["count"]:
+    if (count := sum(map(len, predictions.chunks()))) != config["count"]:
         raise ReportError(
             f"{folder} is not finished: {count} of {config['count']} texts are written. Continue with --resume."
         )
@@ -69,11 +69,7 @@ def score(
 
 
 def choose_metrics(chosen: Sequence[str | Metric]) -> dict[str, Metric]:
-    """Return metrics by name.
-
-    Raises:
-        OptionError: If there is none, one is chosen twice or cannot be used, or two of them have the same column.
-    """
+    """Return metrics by name, after checks that each can be used and that no two have the same column."""
     metrics = [choose(METRICS, metric) for metric in chosen]
     if not metrics:
         raise OptionError(f"Choose at least one metric: {', '.join(METRICS)}.")

@@ -14,10 +14,8 @@ from impatience.signals import progress_ratio
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CALM_TO_URGENT = ("#2c6e9b", "#4aa3a2", "#e0a030", "#dd6b3d", "#c0324a")
-"""Colours of ratios from 0 to 1."""
-COLD_TO_WARM = ("#123c69", "#6fa3c8", "#ffffff", "#f2a277", "#b3263e")
-"""Colours of values from -1 to 1."""
+CALM_TO_URGENT = ("#2c6e9b", "#4aa3a2", "#e0a030", "#dd6b3d", "#c0324a")  # colours of ratios from 0 to 1
+COLD_TO_WARM = ("#123c69", "#6fa3c8", "#ffffff", "#f2a277", "#b3263e")  # colours of values from -1 to 1
 _RATIOS = {0.0: "start", 0.1: "10 %", 0.25: "25 %", 0.5: "half", 1.0: "end"}
 
 
@@ -68,11 +66,9 @@ def _draw_all_ratios(figure: Figure, axes: Any, ramp: Any, width: int) -> None:
 
 
 def similarity_figure(width: int = 512, targets: tuple[int, ...] = (40, 400)) -> Figure:
-    """Draw the similarity of each embedding method's signals at any two points of a text, for several targets.
+    """Draw the similarity of each embedding method's signals at any two points of a text, for targets in tokens.
 
-    Args:
-        width: Width D of the model.
-        targets: Target lengths in tokens, one row of panels each; a last row overlays the middle lines of all.
+    Each target has a row of panels; a last row overlays the middle lines of all.
     """
     methods = {name: kind() for name, kind in METHODS.items() if issubclass(kind, EmbeddingMethod)}
     columns, rows = len(methods), len(targets)

@@ -6,15 +6,16 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.text import Text
+from rich import box
+from rich.cells import cell_len
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
 
 MISSING = "—"
-_PADDING = 3
-"""Characters between columns in the terminal; one more ends the line."""
+_PADDING = 3  # characters between columns in the terminal; one more ends the line
 
 
 @dataclass(frozen=True)
@@ -150,12 +151,6 @@ def to_rich(tables: Sequence[Table], width: int) -> Group:
 
     A table that is too wide continues below with the remaining columns, so no name and no number is broken.
     """
-    from rich import box
-    from rich.console import Group
-    from rich.padding import Padding
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
     parts: list[RichTable | Padding] = []
     for table in tables:
         title: Text | None = Text(table.title, style="bold")
@@ -185,8 +180,6 @@ def _column_widths(table: Table, width: int) -> list[int]:
 
     Row headings that would leave no room for another column are narrowed and folded, the widest one first.
     """
-    from rich.cells import cell_len
-
     half, heads = max(8, (width - 1) // 2), table.row_headings
     widths = []
     for column, heading in enumerate(table.headings):
@@ -222,8 +215,6 @@ def _split_columns(table: Table, widths: Sequence[int], width: int) -> list[list
 
 
 def _rich_cell(cell: Cell) -> Text:
-    from rich.text import Text
-
     text = Text(cell.text, style="bold green" if cell.best else "")
     if cell.interval:
         text.append(f"\n{cell.interval}", style="dim not bold")

@@ -20,63 +20,38 @@ from impatience.errors import ImpatienceError, ModelFilesError
 from impatience.lengths import Unit
 from impatience.registry import Registry, require
 
-Better = Literal["higher", "lower", "zero", "neither"]
-"""The better direction; "zero" means the nearer to 0 the better."""
+Better = Literal["higher", "lower", "zero", "neither"]  # the better direction; "zero" means the nearer to 0 the better
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A request and the text written for it.
+    """A request and the text written for it."""
 
-    Attributes:
-        key: Identifies the request; unique in a report, and the same in all reports of the same requests.
-        id: Identifies the example.
-        group: Group of the protocol, e.g. the rung of a ladder or the length of a sweep; "" if there are no groups.
-        source: Source text.
-        references: Texts that people wrote; empty if there is none of that length.
-        unit: Unit of ``target`` and ``length``.
-        target: Length asked for.
-        text: Text written.
-        length: Its length.
-        tokens: Its length in the model's tokens.
-        ended: Whether it ended, rather than being cut at the maximum number of steps.
-        landed: "natural", "forced" or "missed"; see ``LengthReport``.
-        eos_probability: Probability that the model gave EOS where the text stops; None if a strategy cannot know it.
-        tokens_spent: Number of tokens generated for it, discarded ones included.
-    """
-
-    key: str
-    id: str
-    group: str
+    key: str  # identifies the request; unique in a report, and the same in all reports of the same requests
+    id: str  # identifies the example
+    group: str  # group of the protocol, e.g. the rung of a ladder or the length of a sweep; "" if there are no groups
     source: str
-    references: tuple[str, ...]
-    unit: Unit
-    target: int
-    text: str
+    references: tuple[str, ...]  # texts that people wrote; empty if there is none of that length
+    unit: Unit  # unit of ``target`` and ``length``
+    target: int  # length asked for
+    text: str  # text written
     length: int
-    tokens: int
-    ended: bool
-    landed: Landed
-    eos_probability: float | None
-    tokens_spent: int
+    tokens: int  # its length in the model's tokens
+    ended: bool  # whether it ended, rather than being cut at the maximum number of steps
+    landed: Landed  # "natural", "forced" or "missed"; see ``LengthReport``
+    eos_probability: float | None  # that the model gave EOS where the text stops; None if a strategy cannot know it
+    tokens_spent: int  # number of tokens generated for it, discarded ones included
 
 
 @dataclass(frozen=True)
 class Column:
-    """One number for each text, NaN if it is missing; shown in per cent if ``percent`` is set.
+    """One number for each text, NaN if it is missing."""
 
-    The name is unique among all metrics, and the summary is one line.
-    """
-
-    name: str
-    summary: str
+    name: str  # unique among all metrics
+    summary: str  # one line
     better: Better = "neither"
-    percent: bool = False
-
-
-def _identity(mean: Array) -> Array:
-    return mean
+    percent: bool = False  # whether it is shown in per cent
 
 
 def standard_deviation(mean: Array, mean_square: Array) -> Array:
@@ -93,7 +68,7 @@ class Aggregate:
     better: Better
     columns: tuple[str, ...]  # names of the columns it is computed from
     # function of the means of those columns, arrays of any shape, element by element
-    formula: Callable[..., Array] = _identity
+    formula: Callable[..., Array] = np.positive
     percent: bool = False
     sums: bool = False  # whether the formula takes sums instead of means: corpus BLEU smooths counts
 
@@ -108,11 +83,7 @@ class Metric(ABC):
     needs: ClassVar[tuple[str, ...]] = ()  # optional packages that it imports, by import name
 
     def check(self) -> None:
-        """Check that the metric can be used; called before any text is written.
-
-        Raises:
-            OptionError: If a package is missing.
-        """
+        """Check that the metric can be used; called before any text is written."""
         for package in self.needs:
             require(package, f"The metric {type(self).__name__.lower()}")
 
@@ -127,11 +98,7 @@ class Metric(ABC):
 
 @contextmanager
 def loading(model: str, advice: str) -> Iterator[None]:
-    """Turn the errors of transformers about a model into one that says what to do.
-
-    Raises:
-        ModelFilesError: If the model cannot be loaded.
-    """
+    """Turn the errors of transformers about a model into one that says what to do."""
     try:
         yield
     except ImpatienceError:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import version
 from typing import Any, ClassVar
 
 from impatience.config import option
@@ -50,7 +51,6 @@ class BertScore(Metric):
     batch_size: int = option(64, "pairs of texts that are compared at the same time")
 
     def __post_init__(self) -> None:
-        """Check that the encoder has a layer, and that numbers are at least 1."""
         if self.layers is None and self.model != DEFAULT:
             raise OptionError(
                 f"bertscore: model={self.model!r} needs layers, the number of the layer whose output is compared; "
@@ -61,12 +61,7 @@ class BertScore(Metric):
                 raise OptionError(f"bertscore: {name}={value}: give a whole number of at least 1.")
 
     def check(self) -> None:
-        """Check that the encoder exists and has the layer, without loading it.
-
-        Raises:
-            ModelFilesError: If there is no such encoder.
-            OptionError: If it has no such layer, or a package is missing.
-        """
+        """Check that the encoder exists and has the layer, without loading it."""
         super().check()
         with self._loading():
             self._config()
@@ -77,12 +72,7 @@ class BertScore(Metric):
         return self.layers or DEFAULT_LAYERS
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, list[float]]:
-        """Compare each text with its references; NaN if it has none.
-
-        Raises:
-            ModelFilesError: If the encoder cannot be loaded.
-            OptionError: If it has no such layer.
-        """
+        """Compare each text with its references; NaN if it has none."""
         pairs = [
             (index, reference, prediction.text)
             for index, prediction in enumerate(predictions)
@@ -102,8 +92,6 @@ class BertScore(Metric):
 
     def facts(self) -> dict[str, Any]:
         """Return the library, the encoder and the layer."""
-        from importlib.metadata import version
-
         return {
             "bert-score": version("bert-score"),
             "model": self.model,

@@ -16,16 +16,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import version
 from typing import Any, ClassVar
 
 import numpy as np
 
 from impatience.metrics.base import Aggregate, Array, Column, Metric, Prediction
 
-_ORDERS = (1, 2, 3, 4)
-_MATCHES = tuple(f"bleu_matches_{n}" for n in _ORDERS)
-_NGRAMS = tuple(f"bleu_ngrams_{n}" for n in _ORDERS)
-_REFERENCE = "bleu_reference_length"
+_COLUMNS = (
+    *(Column(f"bleu_matches_{n}", f"{n}-grams that a reference has too") for n in (1, 2, 3, 4)),
+    *(Column(f"bleu_ngrams_{n}", f"{n}-grams of the text") for n in (1, 2, 3, 4)),
+    Column("bleu_reference_length", "tokens of the reference that is nearest in length"),
+)
+_NAMES = tuple(column.name for column in _COLUMNS)
 
 
 def corpus_bleu(*sums: Array) -> Array:
@@ -47,13 +50,9 @@ class Bleu(Metric):
 
     needs: ClassVar[tuple[str, ...]] = ("sacrebleu",)
     summary: ClassVar[str] = "n-grams of texts that a reference has too (sacrebleu, 0 to 100)"
-    columns: ClassVar[tuple[Column, ...]] = (
-        *(Column(name, f"{n}-grams that a reference has too") for n, name in zip(_ORDERS, _MATCHES, strict=True)),
-        *(Column(name, f"{n}-grams of the text") for n, name in zip(_ORDERS, _NGRAMS, strict=True)),
-        Column(_REFERENCE, "tokens of the reference that is nearest in length"),
-    )
+    columns: ClassVar[tuple[Column, ...]] = _COLUMNS
     aggregates: ClassVar[tuple[Aggregate, ...]] = (
-        Aggregate("bleu", "corpus BLEU, 0 to 100", "higher", (*_MATCHES, *_NGRAMS, _REFERENCE), corpus_bleu, sums=True),
+        Aggregate("bleu", "corpus BLEU, 0 to 100", "higher", _NAMES, corpus_bleu, sums=True),
     )
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, list[float]]:
@@ -64,13 +63,10 @@ class Bleu(Metric):
         rows = [self._counts(prediction) for prediction in predictions]
         for tokenizer in (Tokenizer13a, TokenizerRegexp):
             tokenizer.__call__.cache_clear()  # they would keep every text in memory
-        names = (*_MATCHES, *_NGRAMS, _REFERENCE)
-        return {name: [row[index] for row in rows] for index, name in enumerate(names)}
+        return {name: [row[index] for row in rows] for index, name in enumerate(_NAMES)}
 
     def facts(self) -> dict[str, Any]:
         """Return the library and its settings."""
-        from importlib.metadata import version
-
         return {"sacrebleu": version("sacrebleu"), "tokenize": "13a", "smooth": "exp", "case": "mixed"}
 
     @cached_property

@@ -50,7 +50,6 @@ class Closing(Metric):
     batch_size: int = option(16, "texts that are read at the same time")
 
     def __post_init__(self) -> None:
-        """Check that the bound is a share, and that numbers are at least 1."""
         if not 0 <= self.bound <= 1:
             raise OptionError(f"closing: bound={self.bound}: give a share from 0 to 1.")
         for name, value in (("context", self.context), ("batch_size", self.batch_size)):
@@ -58,12 +57,7 @@ class Closing(Metric):
                 raise OptionError(f"closing: {name}={value}: give a whole number of at least 1.")
 
     def check(self) -> None:
-        """Check that the model exists and is decoder-only, without loading its weights.
-
-        Raises:
-            ModelFilesError: If there is no such model.
-            OptionError: If it is an encoder-decoder.
-        """
+        """Check that the model exists and is decoder-only, without loading its weights."""
         super().check()
         with self._loading():
             self._config()

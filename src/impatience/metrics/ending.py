@@ -53,7 +53,6 @@ class Ending(Metric):
     loop: float = option(0.3, "a text loops if more than this share of its 4-grams are repeats; from 0 to 1")
 
     def __post_init__(self) -> None:
-        """Check that the bound is a share."""
         if not 0 <= self.loop <= 1:
             raise OptionError(f"ending: loop={self.loop}: give a share from 0 to 1.")
 

@@ -58,7 +58,6 @@ class Length(Metric):
     outlier: int = option(20, "a text further off its target than this is an outlier, in the unit of the request")
 
     def __post_init__(self) -> None:
-        """Check that the bound is not negative."""
         if self.outlier < 0:
             raise OptionError(f"length: outlier={self.outlier}: give a whole number of at least 0.")
 

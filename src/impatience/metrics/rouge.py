@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from importlib.metadata import version
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -72,8 +73,6 @@ class Rouge(Metric):
 
     def facts(self) -> dict[str, Any]:
         """Return the library and its settings."""
-        from importlib.metadata import version
-
         return {"rouge-score": version("rouge-score"), "stemmer": True, "measure": "F", "references": "best"}
 
     @cached_property

@@ -88,7 +88,6 @@ class Judge(Metric):
     )
 
     def __post_init__(self) -> None:
-        """Check the options."""
         if not self.url or not self.model:
             raise OptionError(
                 "The judge needs an endpoint and a model: give its url, e.g. http://localhost:8000/v1, and its model "
@@ -102,20 +101,12 @@ class Judge(Metric):
                 raise OptionError(f"{name}={getattr(self, name)}: give a whole number of at least {least}.")
 
     def check(self) -> None:
-        """Check the key.
-
-        Raises:
-            OptionError: If it has a character that no key has, or a package is missing.
-        """
+        """Check the key."""
         super().check()
         _read_key()
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, list[float]]:
-        """Judge each text.
-
-        Raises:
-            JudgeError: If the judge rejects a request or does not answer; answers stay cached.
-        """
+        """Judge each text."""
         settings: dict[str, Any] = {"temperature": 0, "max_tokens": self.max_tokens}
         if self.json_mode:
             settings["response_format"] = {"type": "json_object"}

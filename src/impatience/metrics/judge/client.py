@@ -72,11 +72,7 @@ class JudgeClient:
     _counting: Lock = field(default_factory=Lock, init=False, repr=False)
 
     def complete(self, prompt: str) -> str:
-        """Return the judge's answer to a prompt, from the cache if it is there.
-
-        Raises:
-            JudgeError: If the judge rejects the request or does not answer, or the answer cannot be cached.
-        """
+        """Return the judge's answer to a prompt, from the cache if it is there."""
         # One user message: some chat templates have no system role.
         body = {"model": self.model, "messages": [{"role": "user", "content": prompt}], **self.settings}
         content = json.dumps(body, sort_keys=True).encode()

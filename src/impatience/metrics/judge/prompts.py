@@ -13,11 +13,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-Complete = Callable[[str], str]
-"""Takes a prompt, returns the judge's answer."""
+Complete = Callable[[str], str]  # takes a prompt, returns the judge's answer
 
 NO_ERROR = "no_error"
-ERRORS = {
+ERRORS = {  # FineSurE's kinds of error in a sentence, each with its meaning
     "out_of_context": "it brings up something of which the source says nothing",
     "entity": "a person, thing, place or number that it speaks of is not the one in the source",
     "predicate": "the right ones are named, but what they do, are or undergo is not what the source says",
@@ -27,7 +26,6 @@ ERRORS = {
     "linking": "its parts are true, but it joins them by an order, cause, contrast or condition not in the source",
     "other": "it disagrees with the source in a way that no other category covers",
 }
-"""FineSurE's kinds of error in a sentence, each with its meaning."""
 
 _FIND_ERRORS = f"""\
 Check a summary against its source, sentence by sentence. Give every numbered sentence exactly one category:
