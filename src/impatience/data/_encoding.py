@@ -19,10 +19,8 @@ from impatience.registry import nearest
 if TYPE_CHECKING:
     from torch import Tensor
 
-IGNORED = -100
-"""Label of positions that are not learnt."""
-_CHUNK = 1000
-"""Examples that are tokenized together."""
+IGNORED = -100  # label of positions that are not learnt
+_CHUNK = 1000  # examples that are tokenized together
 
 
 class Encoder:
@@ -88,11 +86,7 @@ class Encoder:
         return row
 
     def rows(self, examples: Sequence[Example]) -> Iterator[dict[str, Any] | LongTargetError]:
-        """Encode many examples, on all processors; one whose target is too long yields an error in its place.
-
-        Raises:
-            DataError: If a target has no token, or there is no room for a source.
-        """
+        """Encode many examples, on all processors; one whose target is too long yields an error in its place."""
         for begin in range(0, len(examples), _CHUNK):
             chunk = examples[begin : begin + _CHUNK]
             targets = self._targets(chunk)
@@ -198,11 +192,6 @@ class Encoder:
 def collate(rows: Sequence[dict[str, Any]], pad_id: int, encoder_decoder: bool) -> dict[str, Tensor]:
     """Make a batch of encoded examples, padded on the right.
 
-    Args:
-        rows: B rows of an ``Encoder``.
-        pad_id: Id to pad inputs with.
-        encoder_decoder: Whether inputs and labels are two texts of different lengths.
-
     Returns:
         ``input_ids`` and ``attention_mask`` (B, T), and ``labels`` (B, L), which is (B, T) for a decoder-only model.
     """
@@ -222,12 +211,7 @@ def pad_labels(rows: Sequence[list[int]]) -> Tensor:
 
 
 def pad_prompts(rows: Sequence[list[int]], pad_id: int, *, left: bool) -> dict[str, Tensor]:
-    """Make a batch of prompts.
-
-    Args:
-        rows: B rows of ids.
-        pad_id: Id to pad with.
-        left: Whether to pad on the left, as a decoder-only model needs it to continue the last column.
+    """Make a batch of prompts; a decoder-only model needs padding on the left, to continue the last column.
 
     Returns:
         ``input_ids`` and ``attention_mask``, (B, T).

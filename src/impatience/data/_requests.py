@@ -10,8 +10,7 @@ from impatience.errors import OptionError, SourceError, TargetError
 from impatience.lengths import Landing, Unit
 from impatience.registry import nearest
 
-MOST = 10_000_000
-"""The largest target in any unit."""
+MOST = 10_000_000  # the largest target in any unit
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,7 @@ from impatience.registry import Registry, nearest
 
 log = logging.getLogger(__name__)
 
-OnBad = Callable[[DataError], None]
-"""Takes the error of a row that is left out."""
+OnBad = Callable[[DataError], None]  # takes the error of a row that is left out
 
 
 @dataclass(frozen=True)
@@ -194,18 +193,7 @@ def checksum(spec: str, split: str = "train", data_dir: Path | None = None) -> s
 
 
 def make_example(id: object, source: object, target: object, meta: Mapping[str, Any], where: str) -> Example:  # noqa: A002
-    """Make an example from the values of a row; both texts are stripped.
-
-    Args:
-        id: Text or a whole number.
-        source: The source; text.
-        target: The target; text.
-        meta: Everything else in the row.
-        where: File and row, for messages.
-
-    Raises:
-        DataError: If the id, source or target is empty or of another type.
-    """
+    """Make an example from the values of a row; both texts are stripped."""
     name = str(id).strip() if isinstance(id, str | int) and not isinstance(id, bool) else ""
     if not name:
         raise DataError(f"{where}: the id is {id!r}; it must be text or a whole number.")
@@ -225,11 +213,7 @@ def _text(column: str, value: object, where: str) -> str:
 
 
 def get_column(row: Mapping[str, Any], column: str, where: str) -> Any:
-    """Return the value of a column.
-
-    Raises:
-        DataError: If the row has no such column; the message names its columns.
-    """
+    """Return the value of a column."""
     if column not in row:
         raise DataError(
             f"{where}: there is no column {column!r}.{nearest(column, row)} There are: {', '.join(row) or 'none'}."

@@ -20,9 +20,6 @@ def save_model(folder: Path, model_class: Any, config: Any, weights: dict[str, A
         weights: All its tensors by name. Tensors that the model ties or never saves may be missing; a tensor with
             several names is written under the first.
         **generation: Arguments of ``GenerationConfig``.
-
-    Raises:
-        ModelFilesError: If a weight is missing, unknown or has another shape.
     """
     import torch
     from safetensors.torch import save

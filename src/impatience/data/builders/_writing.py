@@ -41,16 +41,7 @@ def split_of(name: str, buckets: int = 100) -> str:
 
 
 def find_files(checkout: Path, pattern: str, origin: str) -> list[Path]:
-    """Return the files of a checkout that match a pattern, in the order of git.
-
-    Args:
-        checkout: Folder of the checkout.
-        pattern: Pattern of the files, e.g. ``"data/**/*.csv"``.
-        origin: The repository, and the commit that the sets were made from.
-
-    Raises:
-        DataError: If no file matches.
-    """
+    """Return the files of a checkout that match a pattern, in the order of git."""
     files = [
         path
         for path in checkout.glob(pattern)
@@ -64,12 +55,7 @@ def find_files(checkout: Path, pattern: str, origin: str) -> list[Path]:
 
 
 class SplitWriter:
-    """Writes records to one file for each split; all files appear when everything is written, or none does.
-
-    Args:
-        folder: Folder for the files.
-        stem: Beginning of the files' names.
-    """
+    """Writes records to one file for each split; all files appear when everything is written, or none does."""
 
     def __init__(self, folder: Path, stem: str) -> None:
         self.folder, self.stem = folder, stem
