@@ -28,9 +28,6 @@ def build(kind: type[T], content: Any, where: str) -> T:
 
     Types must fit exactly, except that a list becomes a tuple, and text such as ``1e-5``, which YAML does not read as a
     number, becomes a float.
-
-    Raises:
-        OptionError: If a key is unknown or missing, or a value is not accepted.
     """
     from pydantic import ConfigDict, TypeAdapter, ValidationError
 

@@ -70,16 +70,7 @@ class Encoder:
         self._special = Vocabulary(len(tokenizer), (), tokenizer).special_ids
 
     def __call__(self, example: Example) -> dict[str, Any]:
-        """Encode an example.
-
-        Returns:
-            ``input_ids`` and ``labels`` (lists of ids), ``id``, and ``target_tokens``: the length of the target,
-            special tokens not counted.
-
-        Raises:
-            LongTargetError: If the target is too long.
-            DataError: If the target has no token, or there is no room for the source.
-        """
+        """Return ``input_ids``, ``labels``, ``id`` and ``target_tokens`` (without special tokens) of an example."""
         (row,) = self.rows([example])
         if isinstance(row, LongTargetError):
             raise row
@@ -211,11 +202,7 @@ def pad_labels(rows: Sequence[list[int]]) -> Tensor:
 
 
 def pad_prompts(rows: Sequence[list[int]], pad_id: int, *, left: bool) -> dict[str, Tensor]:
-    """Make a batch of prompts; a decoder-only model needs padding on the left, to continue the last column.
-
-    Returns:
-        ``input_ids`` and ``attention_mask``, (B, T).
-    """
+    """Make ``input_ids`` and ``attention_mask``, (B, T); a decoder-only model continues prompts padded on the left."""
     import torch
 
     longest = max(map(len, rows))

@@ -61,18 +61,9 @@ class Dataset(ABC):
         options: Mapping[str, str] | None = None,
         on_bad: OnBad | None = None,
     ) -> Iterator[Example]:
-        """Read the examples of a split, one at a time.
+        """Read the examples of a split, one at a time; ``path`` is the folder or file of a set in files.
 
-        Args:
-            split: One of ``splits``.
-            part: One of ``parts``.
-            path: Folder or file to read, for sets in files.
-            options: Values of ``options``.
-            on_bad: Called with the error of each unusable row, which is then left out.
-
-        Raises:
-            OptionError: If the set has no such split, part or option.
-            DataError: If the data cannot be read; without ``on_bad`` also if a row is unusable.
+        An unusable row is a DataError, or is left out if ``on_bad`` takes the error.
         """
         if self.splits:
             _check_known("split", split, self.splits)
@@ -109,13 +100,7 @@ class Spec:
 
     @classmethod
     def parse(cls, text: str) -> Spec:
-        """Parse a spec, e.g. ``"elife:impact"`` or ``"train.csv?target=summary"``.
-
-        Raises:
-            UnknownNameError: If no data set has that name.
-            DataError: If a file's name has no known ending.
-            OptionError: If the spec is empty, or its options or limit are malformed.
-        """
+        """Parse a spec, e.g. ``"elife:impact"`` or ``"train.csv?target=summary"``."""
         head, mark, query = text.strip().partition("?")
         name, colon, rest = head.partition(":")
         try:

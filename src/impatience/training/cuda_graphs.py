@@ -28,10 +28,8 @@ class TrainingGraphs:
     def step(self, inputs: dict[str, Tensor], variant: Hashable, body: Body) -> Tensor:
         """Compute gradients for a batch and return its loss.
 
-        Args:
-            inputs: The batch; tensors on the GPU.
-            variant: Everything besides the tensors' shapes that decides which kernels run.
-            body: Computes the loss and runs its backward pass; must not wait for the GPU.
+        ``variant`` is everything besides the tensors' shapes that decides which kernels run. ``body`` computes the loss
+        and runs its backward pass; it must not wait for the GPU.
         """
         for weight, gradient in zip(self.weights, self.gradients, strict=True):
             weight.grad = gradient

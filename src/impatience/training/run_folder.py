@@ -110,13 +110,8 @@ class Run:
     def writing_checkpoint(self, step: int, *, writes: bool, wait: Callable[[], None]) -> Iterator[None]:
         """Mark a checkpoint as complete once all of it is written, and only then remove older ones.
 
-        Args:
-            step: Step of the checkpoint.
-            writes: True in the one process that marks it.
-            wait: Returns when every process has written its part.
-
-        Raises:
-            RunError: If the disk is full; the incomplete checkpoint is removed and the older ones stay.
+        ``writes`` is True in the one process that marks it; ``wait`` returns when every process has written its part.
+        If the disk is full, the incomplete checkpoint is removed and the older ones stay.
         """
         folder = self.folder / f"checkpoint-{step}"
         try:
