@@ -37,10 +37,6 @@ class Encoder:
             its end; the instruction and the text after the source stay.
         max_target_tokens: The most tokens of a target, special tokens not counted; None for any number.
         prefix: Text in front of a plain prompt, e.g. ``"summarize: "`` for T5.
-
-    Raises:
-        TokenizerError: If the tokenizer has no end-of-sequence token.
-        OptionError: If the template does not exist, or a prefix is given to a chat model.
     """
 
     def __init__(
@@ -195,18 +191,17 @@ def collate(rows: Sequence[dict[str, Any]], pad_id: int, encoder_decoder: bool) 
 
 def pad_labels(rows: Sequence[list[int]]) -> Tensor:
     """Return rows of labels as (B, L), with ``IGNORED`` on the right of shorter ones."""
-    import torch
-
-    longest = max(map(len, rows))
-    return torch.tensor([row + [IGNORED] * (longest - len(row)) for row in rows])
+    return _pad(rows, IGNORED, "right")
 
 
 def pad_prompts(rows: Sequence[list[int]], pad_id: int, *, left: bool) -> dict[str, Tensor]:
     """Make ``input_ids`` and ``attention_mask``, (B, T); a decoder-only model continues prompts padded on the left."""
+    side = "left" if left else "right"
+    return {"input_ids": _pad(rows, pad_id, side), "attention_mask": _pad([[1] * len(row) for row in rows], 0, side)}
+
+
+def _pad(rows: Sequence[list[int]], filler: int, side: str) -> Tensor:
     import torch
 
-    longest = max(map(len, rows))
-    pads = [longest - len(row) for row in rows]
-    ids = [[pad_id] * n + row if left else row + [pad_id] * n for row, n in zip(rows, pads, strict=True)]
-    mask = [[0] * n + [1] * len(row) if left else [1] * len(row) + [0] * n for row, n in zip(rows, pads, strict=True)]
-    return {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=filler, padding_side=side)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from impatience.data.base import Dataset, Example
@@ -13,7 +12,6 @@ from impatience.sources.toy import sentence
 _SEEDS = {"train": (0, 4000), "validation": (1_000_000, 200), "test": (2_000_000, 200)}
 
 
-@dataclass(frozen=True, kw_only=True)
 class Toy(Dataset):
     """Examples that are made when they are read, always the same."""
 

@@ -98,13 +98,10 @@ class Run:
             if not (path / COMPLETE).exists():
                 report(f"{path.name} was not finished when the run stopped; it is removed.")
                 shutil.rmtree(path)
-        last = self.checkpoints()[-1:]
-        report(
-            f"Continuing from {last[0].name}."
-            if last
-            else "There is no complete checkpoint; starting from the beginning."
-        )
-        return last[0] if last else None
+        last = next(reversed(self.checkpoints()), None)
+        missing = "There is no complete checkpoint; starting from the beginning."
+        report(f"Continuing from {last.name}." if last else missing)
+        return last
 
     @contextmanager
     def writing_checkpoint(self, step: int, *, writes: bool, wait: Callable[[], None]) -> Iterator[None]:

@@ -11,7 +11,6 @@ import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from impatience.errors import DataError
@@ -83,9 +82,7 @@ class SplitWriter:
         dropped = {f"dropped: {reason}": count for reason, count in sorted(self._dropped.items())}
         return {split: self._written[split] for split in SPLITS} | dropped
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             for file in self._files.values():
                 file.close()
