@@ -28,14 +28,6 @@ def build(kind: type[T], content: Any, where: str) -> T:
 
     Types must fit exactly, except that a list becomes a tuple, and text such as ``1e-5``, which YAML does not read as a
     number, becomes a float.
-
-    Args:
-        kind: The dataclass; its fields may be dataclasses too.
-        content: A mapping from the names of fields to values.
-        where: The file or option that the values come from, for messages.
-
-    Raises:
-        OptionError: If a key is unknown or missing, or a value is not accepted.
     """
     from pydantic import ConfigDict, TypeAdapter, ValidationError
 

@@ -35,16 +35,7 @@ def nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
 
 
 def require(package: str, what: str, install: str = "") -> None:
-    """Check that an optional package is installed.
-
-    Args:
-        package: The name it is imported by.
-        what: The feature that needs it, as the beginning of a sentence.
-        install: The name that pip knows it by, where that is another.
-
-    Raises:
-        OptionError: If it is missing; the message says what to install.
-    """
+    """Raise an OptionError if a needed package is missing; ``install`` is pip's name for it, if that is another."""
     if find_spec(package) is None:
         raise OptionError(f"{what} needs the package {package}: pip install {install or package}")
 

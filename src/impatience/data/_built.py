@@ -23,14 +23,12 @@ class BuiltSet(Dataset):
     stem: str = ""  # beginning of the files' names, if that is not the name
 
     def _read(
-        self, split: str, part: str, path: Path | None, options: Mapping[str, str], on_bad: OnBad | None
+        self, split: str, part: str, path: Path | None, _options: Mapping[str, str], on_bad: OnBad | None
     ) -> Iterator[Example]:
-        del options
         rows = read_rows(self._file(split, path), on_bad)
         yield from number_repeated_ids(example for where, row in rows for example in self._examples(row, part, where))
 
-    def _examples(self, row: dict[str, Any], part: str, where: str) -> Iterator[Example]:
-        del part
+    def _examples(self, row: dict[str, Any], _part: str, where: str) -> Iterator[Example]:
         name, source, target, meta = (get_column(row, column, where) for column in ("id", "source", "target", "meta"))
         yield make_example(name, source, target, meta, where)
 

@@ -19,10 +19,8 @@ from impatience.registry import nearest
 if TYPE_CHECKING:
     from torch import Tensor
 
-IGNORED = -100
-"""Label of positions that are not learnt."""
-_CHUNK = 1000
-"""Examples that are tokenized together."""
+IGNORED = -100  # label of positions that are not learnt
+_CHUNK = 1000  # examples that are tokenized together
 
 
 class Encoder:
@@ -39,10 +37,6 @@ class Encoder:
             its end; the instruction and the text after the source stay.
         max_target_tokens: The most tokens of a target, special tokens not counted; None for any number.
         prefix: Text in front of a plain prompt, e.g. ``"summarize: "`` for T5.
-
-    Raises:
-        TokenizerError: If the tokenizer has no end-of-sequence token.
-        OptionError: If the template does not exist, or a prefix is given to a chat model.
     """
 
     def __init__(
@@ -72,27 +66,14 @@ class Encoder:
         self._special = Vocabulary(len(tokenizer), (), tokenizer).special_ids
 
     def __call__(self, example: Example) -> dict[str, Any]:
-        """Encode an example.
-
-        Returns:
-            ``input_ids`` and ``labels`` (lists of ids), ``id``, and ``target_tokens``: the length of the target,
-            special tokens not counted.
-
-        Raises:
-            LongTargetError: If the target is too long.
-            DataError: If the target has no token, or there is no room for the source.
-        """
+        """Return ``input_ids``, ``labels``, ``id`` and ``target_tokens`` (without special tokens) of an example."""
         (row,) = self.rows([example])
         if isinstance(row, LongTargetError):
             raise row
         return row
 
     def rows(self, examples: Sequence[Example]) -> Iterator[dict[str, Any] | LongTargetError]:
-        """Encode many examples, on all processors; one whose target is too long yields an error in its place.
-
-        Raises:
-            DataError: If a target has no token, or there is no room for a source.
-        """
+        """Encode many examples, on all processors; one whose target is too long yields an error in its place."""
         for begin in range(0, len(examples), _CHUNK):
             chunk = examples[begin : begin + _CHUNK]
             targets = self._targets(chunk)
@@ -198,11 +179,6 @@ class Encoder:
 def collate(rows: Sequence[dict[str, Any]], pad_id: int, encoder_decoder: bool) -> dict[str, Tensor]:
     """Make a batch of encoded examples, padded on the right.
 
-    Args:
-        rows: B rows of an ``Encoder``.
-        pad_id: Id to pad inputs with.
-        encoder_decoder: Whether inputs and labels are two texts of different lengths.
-
     Returns:
         ``input_ids`` and ``attention_mask`` (B, T), and ``labels`` (B, L), which is (B, T) for a decoder-only model.
     """
@@ -215,27 +191,17 @@ def collate(rows: Sequence[dict[str, Any]], pad_id: int, encoder_decoder: bool) 
 
 def pad_labels(rows: Sequence[list[int]]) -> Tensor:
     """Return rows of labels as (B, L), with ``IGNORED`` on the right of shorter ones."""
-    import torch
-
-    longest = max(map(len, rows))
-    return torch.tensor([row + [IGNORED] * (longest - len(row)) for row in rows])
+    return _pad(rows, IGNORED, "right")
 
 
 def pad_prompts(rows: Sequence[list[int]], pad_id: int, *, left: bool) -> dict[str, Tensor]:
-    """Make a batch of prompts.
+    """Make ``input_ids`` and ``attention_mask``, (B, T); a decoder-only model continues prompts padded on the left."""
+    side = "left" if left else "right"
+    return {"input_ids": _pad(rows, pad_id, side), "attention_mask": _pad([[1] * len(row) for row in rows], 0, side)}
 
-    Args:
-        rows: B rows of ids.
-        pad_id: Id to pad with.
-        left: Whether to pad on the left, as a decoder-only model needs it to continue the last column.
 
-    Returns:
-        ``input_ids`` and ``attention_mask``, (B, T).
-    """
+def _pad(rows: Sequence[list[int]], filler: int, side: str) -> Tensor:
     import torch
 
-    longest = max(map(len, rows))
-    pads = [longest - len(row) for row in rows]
-    ids = [[pad_id] * n + row if left else row + [pad_id] * n for row, n in zip(rows, pads, strict=True)]
-    mask = [[0] * n + [1] * len(row) if left else [1] * len(row) + [0] * n for row, n in zip(rows, pads, strict=True)]
-    return {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=filler, padding_side=side)

@@ -6,10 +6,9 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from impatience.data.base import Dataset, Example, OnBad, make_example, number_repeated_ids
+from impatience.data.base import Dataset, Example, make_example, number_repeated_ids
 from impatience.errors import DataError
 from impatience.registry import require
 
@@ -18,20 +17,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class HubSet(Dataset):
-    """A set on the hub.
-
-    Rows with a blank source or target are left out.
-    """
+    """A set on the hub; rows with a blank source or target are left out."""
 
     repo: str  # name on the hub
     config: str | None = None  # name of the configuration
     revision: str | None = None  # branch, tag or commit; None is the main branch
     convert: Callable[[Mapping[str, Any]], tuple[str, str, str, dict[str, Any]]]  # a row to id, source, target, meta
 
-    def _read(
-        self, split: str, part: str, path: Path | None, options: Mapping[str, str], on_bad: OnBad | None
-    ) -> Iterator[Example]:
-        del part, path, options, on_bad
+    def _read(self, split: str, *_: Any) -> Iterator[Example]:
         yield from number_repeated_ids(self._filled(self._call("load_dataset", split=split), split))
 
     def _filled(self, rows: Any, split: str) -> Iterator[Example]:
@@ -45,9 +38,8 @@ class HubSet(Dataset):
         if blank:
             log.info("%s %s: left out %d rows with a blank source or target", self.repo, split, blank)
 
-    def checksum(self, split: str, path: Path | None = None) -> str:
+    def checksum(self, split: str, *_: Any) -> str:
         """Return a SHA-256 of the set's name, configuration, split and commit."""
-        del path
         commit = self._call("load_dataset_builder").hash
         return hashlib.sha256(f"{self.repo} {self.config} {split} {commit}".encode()).hexdigest()
 

@@ -28,11 +28,7 @@ Row = dict[str, Any]
 
 
 def kind_of(path: Path) -> tuple[str, str]:
-    """Return the format and compression that a file's name ends in, e.g. ``(".csv", ".gz")``.
-
-    Raises:
-        DataError: If the name has no known ending.
-    """
+    """Return the format and compression that a file's name ends in, e.g. ``(".csv", ".gz")``."""
     for compression in COMPRESSIONS:
         for form in FORMATS:
             if path.name.lower().endswith(form + compression):
@@ -129,8 +125,8 @@ def _lines(path: Path, stream: Iterable[bytes]) -> Iterator[tuple[int, str]]:
             raise DataError(f"{path}, line {number}: this is not UTF-8. Save the file as UTF-8.") from None
 
 
+# File, row and line, and the row, its error, or another value that is no row.
 Rows = Iterator[tuple[str, object]]
-"""File, row and line, and the row, its error, or another value that is no row."""
 
 
 def _jsonl(path: Path, stream: Iterable[bytes]) -> Rows:

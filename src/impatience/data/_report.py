@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,11 +115,7 @@ class DataStats:
         return table
 
     def figure(self) -> Figure:
-        """Draw the lengths of the targets: one histogram for each unit, one line for each part.
-
-        Raises:
-            OptionError: If matplotlib is not installed.
-        """
+        """Draw the lengths of the targets: one histogram for each unit, one line for each part."""
         require("matplotlib", "A figure")
         from matplotlib.figure import Figure
 
@@ -172,14 +169,7 @@ class DataStats:
 
 
 def length_stats(spec: str, split: str = "train", data_dir: Path | None = None, tokenizer: Any = None) -> DataStats:
-    """Measure the texts of a data set.
-
-    Args:
-        spec: Spec of the data.
-        split: Split to read.
-        data_dir: Folder with the built files.
-        tokenizer: Needed to count tokens; without it, words, characters and sentences are counted.
-    """
+    """Measure the texts of a data set; tokens are counted only with a tokenizer."""
     examples = load(spec, split, data_dir=data_dir)
     dataset = Spec.parse(spec).dataset
     parts = [example.meta[dataset.part_key] for example in examples] if dataset.part_key else []
@@ -210,10 +200,9 @@ def _counters(tokenizer: Any) -> dict[str, Callable[[str], int]]:
     from impatience.lengths import Unit, measure
     from impatience.vocabulary import Vocabulary
 
-    def counter(unit: Unit) -> Callable[[str], int]:
-        return lambda text: measure(text, unit)
-
-    counters = {str(unit): counter(unit) for unit in (Unit.WORDS, Unit.CHARACTERS, Unit.SENTENCES)}
+    counters: dict[str, Callable[[str], int]] = {
+        str(unit): partial(measure, unit=unit) for unit in (Unit.WORDS, Unit.CHARACTERS, Unit.SENTENCES)
+    }
     if tokenizer is not None:
         vocabulary = Vocabulary(len(tokenizer), (), tokenizer)
 

@@ -10,27 +10,12 @@ from impatience.errors import OptionError, SourceError, TargetError
 from impatience.lengths import Landing, Unit
 from impatience.registry import nearest
 
-MOST = 10_000_000
-"""The largest target in any unit."""
+MOST = 10_000_000  # the largest target in any unit
 
 
 @dataclass(frozen=True)
 class Request:
     """A text to write from, and the length of the new text.
-
-    Attributes:
-        id: Name of the request; the result has the same one.
-        text: The source.
-        target: Length of the new text: a whole number from 1 to 10,000,000.
-        unit: Unit of the target.
-        landing: Stopping mode.
-        task: Name in ``TASKS``; None is the task that the model was trained for, or a summary.
-        history: Messages before the text, as (role, text) pairs: a system message, or earlier turns of a chat.
-        prefix: Ids of the new text that are written already; the model continues them.
-        draw: Number of the draw that the rest comes from (``control.sampling``); 0 takes the likeliest tokens.
-        references: Texts that the new one is compared with in an evaluation; empty if there is none of that length.
-        group: Group of the request in an evaluation report; "" for none.
-        example: Id of the example that an evaluation request comes from.
 
     Raises:
         SourceError: If the source is empty, or a text has a lone surrogate.
@@ -38,18 +23,18 @@ class Request:
         OptionError: If the unit, landing or task does not exist.
     """
 
-    id: str
-    text: str
-    target: int
-    unit: Unit = Unit.WORDS
-    landing: Landing = Landing.NATURAL
-    task: str | None = None
-    history: tuple[tuple[str, str], ...] = ()
-    prefix: tuple[int, ...] = ()
-    draw: int = 0
-    references: tuple[str, ...] = ()
-    group: str = ""
-    example: str = ""
+    id: str  # name of the request; the result has the same one
+    text: str  # the source
+    target: int  # length of the new text: a whole number from 1 to 10,000,000
+    unit: Unit = Unit.WORDS  # unit of the target
+    landing: Landing = Landing.NATURAL  # stopping mode
+    task: str | None = None  # name in ``TASKS``; None is the task that the model was trained for, or a summary
+    history: tuple[tuple[str, str], ...] = ()  # messages before the text, e.g. turns of a chat: (role, text) pairs
+    prefix: tuple[int, ...] = ()  # ids of the new text that are written already; the model continues them
+    draw: int = 0  # number of the draw of the rest (``control.sampling``); 0 takes the likeliest tokens
+    references: tuple[str, ...] = ()  # texts to compare the new one with in an evaluation; may be empty
+    group: str = ""  # group in an evaluation report; "" for none
+    example: str = ""  # id of the example that an evaluation request comes from
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str) or not self.text.strip():

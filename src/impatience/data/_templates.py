@@ -26,12 +26,7 @@ class Template:
     form: tuple[re.Pattern[str], str] | None = None
 
     def prompt(self, example: Example, prefix: str = "") -> str:
-        """Return plain text, for an encoder or a model without a chat template.
-
-        Args:
-            example: The example.
-            prefix: Text to put in front, e.g. ``"summarize: "`` for T5.
-        """
+        """Return plain text, for an encoder or a model without a chat template."""
         return prefix + self._source(example)
 
     def messages(self, example: Example) -> list[dict[str, str]]:
@@ -56,5 +51,4 @@ TEMPLATES: dict[str, Template] = {
     "title": Template("a text is given a title", "Write a title for the text below."),
     "chat": Template("the source is a message to the model as it stands"),
 }
-TASKS = tuple(TEMPLATES)
-"""Tasks of a request: the names of the templates."""
+TASKS = tuple(TEMPLATES)  # tasks of a request

@@ -28,8 +28,7 @@ from impatience.registry import Registry, nearest
 
 log = logging.getLogger(__name__)
 
-OnBad = Callable[[DataError], None]
-"""Takes the error of a row that is left out."""
+OnBad = Callable[[DataError], None]  # takes the error of a row that is left out
 
 
 @dataclass(frozen=True)
@@ -62,18 +61,9 @@ class Dataset(ABC):
         options: Mapping[str, str] | None = None,
         on_bad: OnBad | None = None,
     ) -> Iterator[Example]:
-        """Read the examples of a split, one at a time.
+        """Read the examples of a split, one at a time; ``path`` is the folder or file of a set in files.
 
-        Args:
-            split: One of ``splits``.
-            part: One of ``parts``.
-            path: Folder or file to read, for sets in files.
-            options: Values of ``options``.
-            on_bad: Called with the error of each unusable row, which is then left out.
-
-        Raises:
-            OptionError: If the set has no such split, part or option.
-            DataError: If the data cannot be read; without ``on_bad`` also if a row is unusable.
+        An unusable row is a DataError, or is left out if ``on_bad`` takes the error.
         """
         if self.splits:
             _check_known("split", split, self.splits)
@@ -110,13 +100,7 @@ class Spec:
 
     @classmethod
     def parse(cls, text: str) -> Spec:
-        """Parse a spec, e.g. ``"elife:impact"`` or ``"train.csv?target=summary"``.
-
-        Raises:
-            UnknownNameError: If no data set has that name.
-            DataError: If a file's name has no known ending.
-            OptionError: If the spec is empty, or its options or limit are malformed.
-        """
+        """Parse a spec, e.g. ``"elife:impact"`` or ``"train.csv?target=summary"``."""
         head, mark, query = text.strip().partition("?")
         name, colon, rest = head.partition(":")
         try:
@@ -194,18 +178,7 @@ def checksum(spec: str, split: str = "train", data_dir: Path | None = None) -> s
 
 
 def make_example(id: object, source: object, target: object, meta: Mapping[str, Any], where: str) -> Example:  # noqa: A002
-    """Make an example from the values of a row; both texts are stripped.
-
-    Args:
-        id: Text or a whole number.
-        source: The source; text.
-        target: The target; text.
-        meta: Everything else in the row.
-        where: File and row, for messages.
-
-    Raises:
-        DataError: If the id, source or target is empty or of another type.
-    """
+    """Make an example from the values of a row; both texts are stripped."""
     name = str(id).strip() if isinstance(id, str | int) and not isinstance(id, bool) else ""
     if not name:
         raise DataError(f"{where}: the id is {id!r}; it must be text or a whole number.")
@@ -225,11 +198,7 @@ def _text(column: str, value: object, where: str) -> str:
 
 
 def get_column(row: Mapping[str, Any], column: str, where: str) -> Any:
-    """Return the value of a column.
-
-    Raises:
-        DataError: If the row has no such column; the message names its columns.
-    """
+    """Return the value of a column."""
     if column not in row:
         raise DataError(
             f"{where}: there is no column {column!r}.{nearest(column, row)} There are: {', '.join(row) or 'none'}."

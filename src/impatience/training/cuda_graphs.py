@@ -7,30 +7,17 @@ Every graph writes gradients to the same tensors, so the optimizer needs no chan
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 Body = Callable[[dict[str, Tensor]], Tensor]
-
-
-@dataclass(frozen=True)
-class Recording:
-    """One recorded step: its graph, the tensors it reads, and the loss it writes."""
-
-    graph: Any
-    inputs: dict[str, Tensor]
-    loss: Tensor
+Recording = tuple[Any, dict[str, Tensor], Tensor]  # a graph, the tensors it reads, and the loss it writes
 
 
 class TrainingGraphs:
-    """Forward and backward passes of one model, recorded by shape.
-
-    Args:
-        weights: The trained weights.
-    """
+    """Forward and backward passes of one model, recorded by shape."""
 
     def __init__(self, weights: list[nn.Parameter]) -> None:
         self.weights = weights
@@ -41,21 +28,19 @@ class TrainingGraphs:
     def step(self, inputs: dict[str, Tensor], variant: Hashable, body: Body) -> Tensor:
         """Compute gradients for a batch and return its loss.
 
-        Args:
-            inputs: The batch; tensors on the GPU.
-            variant: Everything besides the tensors' shapes that decides which kernels run.
-            body: Computes the loss and runs its backward pass; must not wait for the GPU.
+        ``variant`` is everything besides the tensors' shapes that decides which kernels run. ``body`` computes the loss
+        and runs its backward pass; it must not wait for the GPU.
         """
         for weight, gradient in zip(self.weights, self.gradients, strict=True):
             weight.grad = gradient
         key = (variant, tuple((name, tensor.shape) for name, tensor in inputs.items()))
         if key not in self.recordings:
             self.recordings[key] = self._record(inputs, body)
-        recording = self.recordings[key]
+        graph, read, loss = self.recordings[key]
         for name, tensor in inputs.items():
-            recording.inputs[name].copy_(tensor)
-        recording.graph.replay()
-        return recording.loss.clone()
+            read[name].copy_(tensor)
+        graph.replay()
+        return loss.clone()
 
     def _record(self, inputs: dict[str, Tensor], body: Body) -> Recording:
         static = {name: tensor.clone() for name, tensor in inputs.items()}
@@ -70,4 +55,4 @@ class TrainingGraphs:
             torch._foreach_zero_(self.gradients)
             loss = body(static).detach()
         self._pool = graph.pool()
-        return Recording(graph, static, loss)
+        return graph, static, loss

@@ -26,19 +26,11 @@ from impatience.training.recipe import TrainPart
 from impatience.vocabulary import Vocabulary
 
 Row = dict[str, Any]
-MAX_LATE_TOKENS = 8
-"""The most tokens, or as much in other units, that a late text continues after its target."""
+MAX_LATE_TOKENS = 8  # the most tokens, or as much in other units, that a late text continues after its target
 
 
 class Decoys:
-    """Sets the target of each row of a batch; the choice depends only on the rows and the seed.
-
-    Args:
-        part: The recipe's part with units, seed and the shares of decoys.
-        vocabulary: Counts units in ids.
-        eos: Ids that end a text.
-        encoder_decoder: True if source and text are separate rows; otherwise the prompt precedes the text.
-    """
+    """Sets the target of each row of a batch; the choice depends only on the rows and the seed."""
 
     def __init__(self, part: TrainPart, vocabulary: Vocabulary, eos: Sequence[int], encoder_decoder: bool) -> None:
         self.part, self.units = part, [Unit(unit) for unit in part.units]
@@ -101,13 +93,7 @@ class Decoys:
         return _unchanged(row, steps)
 
     def cut(self, row: Row, steps: Sequence[int], target: int) -> Row:
-        """End a text after the last token that fits; a word may have several tokens.
-
-        Args:
-            row: The row.
-            steps: Progress after each label, in the batch's unit.
-            target: Length to cut the text to, in that unit.
-        """
+        """End a text after the last token that fits; ``steps`` and ``target`` are in the batch's unit."""
         last = max((column for column in range(len(row["labels"])) if 0 < steps[column] <= target), default=None)
         if last is None or steps[last] == steps[-1]:
             return _unchanged(row, steps)

@@ -22,8 +22,7 @@ from impatience.families import unwrap
 from impatience.training.recipe import Recipe
 from impatience.training.run import build_model, encode, specs
 
-ENCODED = 200
-"""Number of examples of a split to encode; the others are only counted."""
+ENCODED = 200  # number of examples of a split to encode; the others are only counted
 SHOWN_CHARACTERS = 500
 
 
@@ -79,15 +78,7 @@ class Plan:
 
 
 def plan(recipe: Recipe, data_dir: Path | None = None) -> Plan:
-    """Plan a run without training.
-
-    Args:
-        recipe: The recipe.
-        data_dir: Folder of the built data sets; IMPATIENCE_DATA if None.
-
-    Raises:
-        ImpatienceError: The error that the run would raise before its first step.
-    """
+    """Plan a run without training; raise the errors that the run would raise before its first step."""
     model, tokenizer = build_model(recipe)
     part, data = recipe.train, recipe.data
     limit, validation_limit = min(data.limit or ENCODED, ENCODED), min(data.validation_limit, ENCODED)

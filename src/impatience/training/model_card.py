@@ -22,13 +22,7 @@ _SHOWN = {
 
 
 def model_card(folder: Path, recipe: Recipe, metrics: list[dict[str, Any]]) -> str:
-    """Return the card in Markdown.
-
-    Args:
-        folder: The run folder, for its ``run.json``.
-        recipe: The recipe of the run.
-        metrics: The lines of ``metrics.jsonl``.
-    """
+    """Return the card in Markdown."""
     facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     env = facts["environment"]
     data = "\n".join(

@@ -6,6 +6,7 @@ The fields below are the keys that a recipe may have, each with its help text. `
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -170,7 +171,7 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe as plain values, every default filled in."""
-        return cast(dict[str, Any], _plain(asdict(self)))
+        return cast(dict[str, Any], json.loads(json.dumps(asdict(self))))
 
 
 def load_recipe(file: str | Path, changes: Mapping[str, str] | None = None) -> Recipe:
@@ -206,10 +207,3 @@ def load_recipe(file: str | Path, changes: Mapping[str, str] | None = None) -> R
         except yaml.YAMLError as error:
             raise OptionError(f"{dotted}={value!r} is not valid YAML: {error}") from error
     return build(Recipe, content, str(file))
-
-
-def _plain(value: Any) -> Any:
-    """Turn tuples into lists, as YAML and JSON hold them."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

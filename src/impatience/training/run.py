@@ -29,8 +29,7 @@ from impatience.training.recipe import Recipe
 from impatience.training.run_folder import Run
 from impatience.training.trainer import LengthTrainer, Row
 
-Report = Callable[[str], None]
-"""Takes a line of progress."""
+Report = Callable[[str], None]  # takes a line of progress
 
 
 def train(recipe: Recipe, out: Path | None = None, *, resume: bool = False, data_dir: Path | None = None) -> Path:
@@ -53,7 +52,7 @@ def train(recipe: Recipe, out: Path | None = None, *, resume: bool = False, data
         Run.refuse_existing(folder)
     arguments = training_arguments(recipe, folder)
     is_main = arguments.process_index == 0
-    report = _print if is_main else _print_nothing
+    report: Report = _print if is_main else lambda _: None
     set_seed(recipe.train.seed)
     model, tokenizer = build_model(recipe)
     rows = {split: encode(recipe, split, model, tokenizer, data_dir) for split in ("train", "validation")}
@@ -83,11 +82,7 @@ def train(recipe: Recipe, out: Path | None = None, *, resume: bool = False, data
 
 
 def build_model(recipe: Recipe) -> tuple[LengthControlled, Any]:
-    """Load the base model, add adapters if the recipe has them, and attach the method.
-
-    Returns:
-        The model and its tokenizer.
-    """
+    """Load the base model, add adapters if the recipe has them, and attach the method."""
     base, tokenizer = _load_plain(name := recipe.model.base)
     unsaved = base._keys_to_ignore_on_save or []  # e.g. Marian's fixed sinusoids
     for weight_name, weight in base.named_parameters():
@@ -186,11 +181,7 @@ def sentence_copies(example: Example, count: int, seed: int) -> list[Example]:
 
 
 def specs(recipe: Recipe, split: str) -> tuple[str, ...]:
-    """Return the data sets that a recipe names for a split.
-
-    Raises:
-        OptionError: If it names none for validation, and the training data has no validation split.
-    """
+    """Return the data sets that a recipe names for a split."""
     chosen = recipe.data.train if split == "train" or recipe.data.validation is None else recipe.data.validation
     names = (chosen,) if isinstance(chosen, str) else chosen
     for spec in names:
@@ -262,51 +253,40 @@ class StrengthSchedule(TrainerCallback):  # type: ignore[misc]
     def __init__(self, model: LengthControlled, recipe: Recipe) -> None:
         self.model, self.part = model, recipe.train
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_begin(self, _args: Any, state: Any, *_: Any, **_kwargs: Any) -> None:
         """Set the strength of this step."""
-        del args, control, kwargs
         if self.part.strength_from is not None:
             share = min(1.0, state.global_step / self.part.strength_steps)
             self.model.scale_signal(self.part.strength_from + share * (1 - self.part.strength_from))
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_end(self, *_: Any, **_kwargs: Any) -> None:
         """Set full strength."""
-        del args, state, control, kwargs
         self.model.scale_signal(1.0)
 
 
 class Progress(TrainerCallback):  # type: ignore[misc]
-    """Writes loss, length error and speed to the terminal and to metrics.jsonl.
-
-    Args:
-        trainer: The trainer.
-        report: Takes each line for the terminal.
-        peak: Operations a second that the GPU can reach; None leaves out ``share_of_peak``.
-    """
+    """Writes loss, length error and speed to the terminal and to metrics.jsonl."""
 
     def __init__(self, trainer: LengthTrainer, report: Report, peak: float | None) -> None:
         self.trainer, self.report, self.peak = trainer, report, peak
         self.weights = sum(weight.numel() for weight in trainer.model.parameters())
         self.steps, self.seconds, self.last = 0, 0.0, 0.0
 
-    def _restart_clock(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def _restart_clock(self, *_: Any, **_kwargs: Any) -> None:
         """Exclude validation and checkpoints from the speed."""
-        del args, state, control, kwargs
         self.last = time.perf_counter()
 
     on_train_begin = on_evaluate = on_save = _restart_clock
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_end(self, _args: Any, _state: Any, control: Any, **_kwargs: Any) -> None:
         """Add the time since the last step, including data loading."""
-        del args, state, kwargs
         if control.should_log and torch.cuda.is_available():
             torch.cuda.synchronize()
         now = time.perf_counter()
         self.steps, self.seconds, self.last = self.steps + 1, self.seconds + now - self.last, now
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+    def on_log(self, _args: Any, state: Any, _control: Any, logs: Any, **_kwargs: Any) -> None:
         """Add the speed to the Trainer's log, and write it."""
-        del args, control, kwargs
         if not self.trainer.is_world_process_zero() or "train_runtime" in logs:
             return
         line = {"step": state.global_step, **{k: v for k, v in logs.items() if isinstance(v, int | float)}}
@@ -353,7 +333,3 @@ def save_result(trainer: LengthTrainer, run: Run, report: Report) -> None:
 
 def _print(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _print_nothing(text: str) -> None:
-    del text

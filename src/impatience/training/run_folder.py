@@ -29,29 +29,19 @@ COMPLETE = "complete.json"
 
 
 class Run:
-    """One run folder.
-
-    Args:
-        folder: Path of the folder.
-        keep: Number of checkpoints to keep.
-    """
+    """One run folder."""
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
         self.folder, self.keep = folder, keep
 
     @classmethod
     def start(cls, folder: Path, recipe: Recipe, facts: dict[str, Any]) -> Run:
-        """Make a new run folder; of several processes only one may call this.
-
-        Raises:
-            RunError: If the folder holds a run.
-        """
+        """Make a new run folder; of several processes only one may call this."""
         cls.refuse_existing(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        run = cls(folder, recipe.train.keep_checkpoints)
         write_whole(folder / "recipe.yaml", yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True))
         write_whole(folder / "run.json", json.dumps(facts, indent=2) + "\n")
-        return run
+        return cls(folder, recipe.train.keep_checkpoints)
 
     @staticmethod
     def refuse_existing(folder: Path) -> None:
@@ -71,11 +61,7 @@ class Run:
 
     @classmethod
     def reopen(cls, folder: Path, recipe: Recipe) -> Run:
-        """Open a run folder to continue the run.
-
-        Raises:
-            RunError: If the folder holds no run, or one of another recipe.
-        """
+        """Open a run folder to continue the run."""
         if not (folder / "run.json").exists():
             raise RunError(f"{folder} holds no run to resume. Leave out --resume to start one.")
         saved = build(Recipe, yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8")), str(folder))
@@ -112,25 +98,17 @@ class Run:
             if not (path / COMPLETE).exists():
                 report(f"{path.name} was not finished when the run stopped; it is removed.")
                 shutil.rmtree(path)
-        last = self.checkpoints()[-1:]
-        report(
-            f"Continuing from {last[0].name}."
-            if last
-            else "There is no complete checkpoint; starting from the beginning."
-        )
-        return last[0] if last else None
+        last = next(reversed(self.checkpoints()), None)
+        missing = "There is no complete checkpoint; starting from the beginning."
+        report(f"Continuing from {last.name}." if last else missing)
+        return last
 
     @contextmanager
     def writing_checkpoint(self, step: int, *, writes: bool, wait: Callable[[], None]) -> Iterator[None]:
         """Mark a checkpoint as complete once all of it is written, and only then remove older ones.
 
-        Args:
-            step: Step of the checkpoint.
-            writes: True in the one process that marks it.
-            wait: Returns when every process has written its part.
-
-        Raises:
-            RunError: If the disk is full; the incomplete checkpoint is removed and the older ones stay.
+        ``writes`` is True in the one process that marks it; ``wait`` returns when every process has written its part.
+        If the disk is full, the incomplete checkpoint is removed and the older ones stay.
         """
         folder = self.folder / f"checkpoint-{step}"
         try:

@@ -29,14 +29,7 @@ def shipped() -> dict[str, Path]:
 
 
 def find(name: str) -> Path:
-    """Return the file of a recipe.
-
-    Args:
-        name: A file, or the name of a shipped recipe.
-
-    Raises:
-        OptionError: If there is neither.
-    """
+    """Return the file of a recipe, which is given by its path or the name of a shipped recipe."""
     if Path(name).is_file():
         return Path(name)
     known = shipped()

@@ -30,23 +30,12 @@ from impatience.training.recipe import Recipe, TrainPart
 from impatience.training.run_folder import Run
 
 Row = dict[str, Any]
-ENDING_TOKENS = 16
-"""Number of tokens before EOS that ``train.ending_weight`` weighs."""
-START_MULTIPLE = 128
-"""With CUDA graphs, the first column with logits is rounded down to a multiple of this."""
+ENDING_TOKENS = 16  # number of tokens before EOS that ``train.ending_weight`` weighs
+START_MULTIPLE = 128  # with CUDA graphs, the first column with logits is rounded down to a multiple of this
 
 
 class LengthTrainer(Trainer):  # type: ignore[misc]
-    """A Trainer for length-controlled models.
-
-    Args:
-        model: The model to train.
-        recipe: Its recipe.
-        run: The run folder, for checkpoints and metrics.
-        train: Encoded training rows.
-        validation: Encoded validation rows.
-        arguments: The Trainer's arguments.
-    """
+    """A Trainer for length-controlled models."""
 
     def __init__(
         self, model: LengthControlled, recipe: Recipe, run: Run, train: list[Row], validation: list[Row], arguments: Any
@@ -182,9 +171,8 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
             "eval_length_exact": sum(error == 0 for error in errors) / len(errors),
         }
 
-    def create_optimizer(self, model: Any = None) -> Any:
+    def create_optimizer(self, *_: Any) -> Any:
         """Return AdamW, with ``signal_learning_rate`` for the signal's weights."""
-        del model
         if self.optimizer is None:
             if self.is_fsdp_enabled:
                 shard(self.model, self.accelerator.state.fsdp_plugin)
@@ -199,8 +187,7 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
             )
         return self.optimizer
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        del train_dataset
+    def _get_train_sampler(self, *_: Any) -> Any:
         return GroupedSampler(
             [len(row["input_ids"]) + len(row["labels"]) * self.encoder_decoder for row in self.train_dataset],
             self.recipe.train.batch_size * self.args.world_size if self.recipe.train.group_by_length else 1,
@@ -253,10 +240,6 @@ def shard(model: LengthControlled, plugin: Any) -> None:
     """Shard a model over all processes, layer by layer.
 
     Accelerate would also shard embeddings and head separately, and some models share those with other modules.
-
-    Args:
-        model: The model, sharded in place.
-        plugin: The FSDP settings of ``accelerate``; if they name no layer classes, the model's own are used.
     """
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -332,13 +315,7 @@ def token_loss(
 
 
 class GroupedSampler(Sampler[int]):
-    """Yields all rows in random order, rows of similar length together.
-
-    Args:
-        lengths: Length of each row.
-        group: Number of rows that should have similar length, those of one global batch; 1 only shuffles.
-        seed: Seed of the order, which differs from epoch to epoch.
-    """
+    """Yields all rows in random order, ``group`` rows of similar length together; the order differs by epoch."""
 
     def __init__(self, lengths: list[int], group: int, seed: int) -> None:
         self.lengths, self.group, self.seed, self.epoch = lengths, group, seed, 0

@@ -24,6 +24,7 @@ from impatience.data import Request, file_checksum, read_rows
 from impatience.decoding.results import Result
 from impatience.engines import ENGINES, Engine, Task, choose
 from impatience.errors import DataError, ImpatienceError, RunError, SourceError
+from impatience.files import JsonLines
 from impatience.lengths import Landing, Unit
 from impatience.writing.writer import Writer, load
 from impatience.writing.writing_systems import ratio_target
@@ -89,7 +90,7 @@ def write(
     if source.resolve() == out.resolve():
         raise RunError(f"{out} is the input: name another file to write to.")
     with _open_job(source, out, {"model": model, **vars(defaults)}, restart=restart) as (texts, rejects):
-        done, rejected = set(map(str, texts.recover("id"))), set(rejects.recover("row"))
+        done, rejected = set(map(str, _recover(texts, "id"))), set(_recover(rejects, "row"))
         found, room = len(done), writer.budget if budget is None else budget
         row_numbers: dict[str, int] = {}
 
@@ -220,43 +221,22 @@ def _request(name: str, row: Mapping[str, Any], defaults: RowDefaults) -> Reques
     return Request(name, text, target, unit, given.get("landing", defaults.landing), given.get("task", defaults.task))
 
 
-class _Lines:
-    """A file of JSON lines that only grows."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def recover(self, field: str) -> list[Any]:
-        """Return one field of each row; half a line at the end is cut off."""
-        values, whole = [], 0
-        with self.file.open("a+b") as file:
-            file.seek(0)
-            for number, line in enumerate(file, 1):
-                if not line.endswith(b"\n"):
-                    break
-                try:
-                    values.append(json.loads(line)[field])
-                except (ValueError, TypeError, KeyError):
-                    raise RunError(
-                        f"{self.file}, line {number} is damaged. Remove it, and run the same command again."
-                    ) from None
-                whole += len(line)
-            file.truncate(whole)
-        return values
-
-    def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add rows; they are on disk when this returns."""
-        if not rows:
-            return
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        with self.file.open("ab") as file:
-            file.write("".join(lines).encode(errors="backslashreplace"))  # a lone surrogate becomes JSON again
-            file.flush()
-            os.fsync(file.fileno())
+def _recover(lines: JsonLines, field: str) -> list[Any]:
+    """Return one field of each row; half a line at the end is cut off."""
+    values, whole = [], 0
+    for number, (row, end) in enumerate(lines.read(), 1):
+        if row is None or field not in row:
+            raise RunError(f"{lines.file}, line {number} is damaged. Remove it, and run the same command again.")
+        values.append(row[field])
+        whole = end
+    lines.truncate(whole)
+    return values
 
 
 @contextmanager
-def _open_job(source: Path, out: Path, options: Mapping[str, Any], *, restart: bool) -> Iterator[tuple[_Lines, _Lines]]:
+def _open_job(
+    source: Path, out: Path, options: Mapping[str, Any], *, restart: bool
+) -> Iterator[tuple[JsonLines, JsonLines]]:
     """Open the files of a job, and check that they belong to it."""
     stem = out.name.removesuffix(".jsonl")
     rejects, job_file = out.with_name(f"{stem}.rejects.jsonl"), out.with_name(f"{stem}.job.json")
@@ -279,9 +259,7 @@ def _open_job(source: Path, out: Path, options: Mapping[str, Any], *, restart: b
                 file.write(json.dumps(job) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
-            yield _Lines(out), _Lines(rejects)
-    except ImpatienceError:
-        raise
+            yield JsonLines(out), JsonLines(rejects)
     except OSError as error:
         raise RunError(f"{out} cannot be written: {error.strerror or error}.") from error
 

@@ -9,8 +9,7 @@ from html.entities import name2codepoint
 from pathlib import Path
 from xml.etree.ElementTree import Element, XMLParser, parse
 
-FORMULA = "\x03"
-"""Replaces a formula that is not plain text."""
+FORMULA = "\x03"  # replaces a formula that is not plain text
 _OPEN, _CLOSE = "\x01", "\x02"
 
 _LINK = "{http://www.w3.org/1999/xlink}href"
@@ -39,11 +38,7 @@ class Article:
 
 
 def read_article(file: Path) -> Article | None:
-    """Return the article in a file, or None if the file describes none.
-
-    Raises:
-        xml.etree.ElementTree.ParseError: If the file is not XML.
-    """
+    """Return the article in a file, or None if the file describes none."""
     parser = XMLParser()
     parser.entity.update({name: chr(point) for name, point in name2codepoint.items()})
     root = parse(file, parser).getroot()

@@ -11,7 +11,6 @@ import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from impatience.errors import DataError
@@ -41,16 +40,7 @@ def split_of(name: str, buckets: int = 100) -> str:
 
 
 def find_files(checkout: Path, pattern: str, origin: str) -> list[Path]:
-    """Return the files of a checkout that match a pattern, in the order of git.
-
-    Args:
-        checkout: Folder of the checkout.
-        pattern: Pattern of the files, e.g. ``"data/**/*.csv"``.
-        origin: The repository, and the commit that the sets were made from.
-
-    Raises:
-        DataError: If no file matches.
-    """
+    """Return the files of a checkout that match a pattern, in the order of git."""
     files = [
         path
         for path in checkout.glob(pattern)
@@ -64,12 +54,7 @@ def find_files(checkout: Path, pattern: str, origin: str) -> list[Path]:
 
 
 class SplitWriter:
-    """Writes records to one file for each split; all files appear when everything is written, or none does.
-
-    Args:
-        folder: Folder for the files.
-        stem: Beginning of the files' names.
-    """
+    """Writes records to one file for each split; all files appear when everything is written, or none does."""
 
     def __init__(self, folder: Path, stem: str) -> None:
         self.folder, self.stem = folder, stem
@@ -97,9 +82,7 @@ class SplitWriter:
         dropped = {f"dropped: {reason}": count for reason, count in sorted(self._dropped.items())}
         return {split: self._written[split] for split in SPLITS} | dropped
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             for file in self._files.values():
                 file.close()

@@ -15,8 +15,7 @@ from impatience.errors import DataError
 
 REPOSITORIES = {"dotnet/docs": "b7779bff", "MicrosoftDocs/sql-docs": "5937893c"}
 SOURCE_WORDS = 500
-INCLUDE = "\x03"
-"""Replaces an include of another file."""
+INCLUDE = "\x03"  # replaces an include of another file
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SKIPPED = re.compile(
@@ -44,12 +43,7 @@ _STOCK = re.compile(r"(Applies to|APPLIES TO|Feedback|Next steps|See also)")
 
 
 def build(checkout: Path, out: Path) -> dict[str, int]:
-    """Write ``msdocs.*``.
-
-    Args:
-        checkout: Folder with a checkout of each repository in ``REPOSITORIES``, at ``owner/name``.
-        out: Folder for the files.
-    """
+    """Write ``msdocs.*`` from a folder that holds each of ``REPOSITORIES`` at ``owner/name``."""
     seen: set[tuple[str, str]] = set()
     with SplitWriter(out, "msdocs") as writer:
         for name, commit in REPOSITORIES.items():
