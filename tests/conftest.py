@@ -22,7 +22,7 @@ from hypothesis import settings
 from transformers.utils import logging
 
 from impatience import attach
-from impatience.cli.startup import collect_garbage_rarely
+from impatience.cli.garbage_collection import collect_garbage_rarely
 from impatience.sources import toy
 from support.browser import open_browser
 

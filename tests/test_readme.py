@@ -121,11 +121,13 @@ def follow(document: str, monkeypatch: pytest.MonkeyPatch, changed: Callable[[st
                     run_command(changed(line), monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", WRITING])
 def test_examples_run_as_printed(document: str, stage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follow(document, monkeypatch)
 
 
+@pytest.mark.slow
 def test_the_evaluation_guide_can_be_followed(
     stage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

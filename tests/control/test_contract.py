@@ -331,6 +331,7 @@ def test_bfloat16_runs_and_keeps_its_dtype(method: str, kind: str) -> None:
 COMPILED = [(method, kind) for method, kind in ONE_PAIR_A_FAMILY if method == "pre" or kind == ONE_A_FAMILY[0]]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # torch resets itself by it on a GPU
 @pytest.mark.parametrize(("method", "kind"), COMPILED)

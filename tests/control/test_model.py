@@ -198,6 +198,7 @@ def test_peft_before_and_after_attach_give_the_same_logits(kind: str, tmp_path: 
 # Trainer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ONE_A_FAMILY)
 def test_the_plain_trainer_trains_saves_and_resumes(kind: str, tmp_path: Path) -> None:
     data = [{"input_ids": IDS[row % 2], "labels": IDS[row % 2], "unused": 1} for row in range(8)]

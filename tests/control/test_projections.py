@@ -206,6 +206,7 @@ def test_states_in_another_dtype_than_the_weights_get_the_signal() -> None:
     assert texts[0] == texts[1]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # torch resets itself by it on a GPU
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "t5"])
 def test_a_compiled_step_is_compiled_as_a_whole_and_once_for_all_texts(kind: str) -> None:

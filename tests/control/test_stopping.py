@@ -48,6 +48,7 @@ def cases(unit: Unit, largest: int) -> list[tuple[int, list[int]]]:
     return [(seed, torch.randint(1, largest, (BATCH,), generator=random).tolist()) for seed in range(BATCHES)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TOKENIZERS)
 @pytest.mark.parametrize(("unit", "largest"), [(Unit.TOKENS, 60), (Unit.WORDS, 30)])
 def test_exact_hits_every_one_of_500_targets(kind: str, unit: Unit, largest: int) -> None:
@@ -57,6 +58,7 @@ def test_exact_hits_every_one_of_500_targets(kind: str, unit: Unit, largest: int
             assert report.landed in ("natural", "forced")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_exact_characters_never_exceed_and_nearly_always_hit(kind: str) -> None:
     hits = 0
@@ -68,6 +70,7 @@ def test_exact_characters_never_exceed_and_nearly_always_hit(kind: str) -> None:
     assert hits >= 0.95 * BATCH * BATCHES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TOKENIZERS)
 @pytest.mark.parametrize(
     ("unit", "largest"), [(Unit.TOKENS, 60), (Unit.WORDS, 30), (Unit.CHARACTERS, 120), (Unit.SENTENCES, 4)]
@@ -78,6 +81,7 @@ def test_at_most_never_exceeds(kind: str, unit: Unit, largest: int) -> None:
             assert report.length <= target, text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_exact_sentences_end_as_sentences(kind: str) -> None:
     hits = 0

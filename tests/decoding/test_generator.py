@@ -173,6 +173,7 @@ def test_our_own_loop_and_generate_write_the_same(kind: str, landing: str, caplo
             assert mine.eos_curve == pytest.approx(its.eos_curve, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "method", "unit"),
     [
@@ -224,6 +225,7 @@ def test_beams_are_searched_only_for_texts_that_are_not_drawn(kind: str) -> None
     assert drawn[0] == drawn[1], "what is drawn is not drawn again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["llama", "bart"])
 @pytest.mark.parametrize("looped", [True, False])
 def test_there_is_room_for_another_ending_where_a_text_filled_the_model(

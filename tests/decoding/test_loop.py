@@ -84,12 +84,14 @@ def short_strides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step, "STRIDE", 16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("unit", [Unit.TOKENS, Unit.WORDS, Unit.CHARACTERS])
 def test_texts_are_those_of_generate(kind: str, unit: Unit) -> None:
     check(model_of(kind), DecodingSettings(unit, Landing.NATURAL, (EOS,)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("landing", [Landing.EXACT, Landing.AT_MOST])
 @pytest.mark.parametrize("unit", list(Unit))
 @pytest.mark.parametrize(("kind", "tokenizer"), [("llama", "sentencepiece"), ("t5", "byte_level")])
@@ -98,6 +100,7 @@ def test_exact_and_at_most_texts_are_those_of_generate(kind: str, tokenizer: str
     check(model_of(kind, tokenizer=tokenizer), DecodingSettings(unit, landing, (EOS,)), targets=targets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "method", "options"),
     [
@@ -140,6 +143,7 @@ def test_results_do_not_depend_on_rows_or_earlier_calls(kind: str) -> None:
     check(model, DecodingSettings(Unit.WORDS, Landing.NATURAL, (EOS,)), 2, decoder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "method"), [("llama", "pre"), ("t5", "lrpe"), ("bart", "laam")])
 def test_idle_rows_do_not_change_later_texts(kind: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DecodingLoop, "records", True)

@@ -58,6 +58,7 @@ def overlaps(figure: Any) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWN)
 @pytest.mark.parametrize("count", [1, 2, 4, 12])
 def test_no_texts_overlap_for_any_number_of_reports(name: str, count: int, reports: tuple[LoadedReport, ...]) -> None:

@@ -129,6 +129,7 @@ def test_killed_and_resumed_run_ends_with_the_same_weights(
     assert sorted(steps) == steps
 
 
+@pytest.mark.slow
 @in_processes
 def test_run_killed_before_its_first_checkpoint_starts_again(undisturbed: bytes, tmp_path: Path) -> None:
     folder = tmp_path / "run"
@@ -220,6 +221,7 @@ def test_own_data_lora_projections_annealing_and_early_stopping_work_together(tm
     )
 
 
+@pytest.mark.slow
 def test_training_starts_from_the_weights_of_another_model(tmp_path: Path) -> None:
     adapted = {"model__method": "glide", "model__options": "{layers: all}", "model__lora": "{rank: 4, alpha: 8}"}
     first = train(toy(**adapted), tmp_path / "first") / "model"

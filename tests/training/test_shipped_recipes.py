@@ -40,6 +40,7 @@ def name_of(file: Path) -> str:
 every_recipe = pytest.mark.parametrize("file", FILES, ids=name_of)
 
 
+@pytest.mark.slow
 @every_recipe
 def test_shipped_recipe_can_be_planned(file: Path, prepared: Path) -> None:
     recipe = load_recipe(file, {"model.start": "null"})  # what it starts from has to be trained first

@@ -250,6 +250,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 @pytest.mark.parametrize("option", [["--words", "60"], ["--chars", "40"], ["--ratio", "0.5"]], ids="".join)
 def test_any_script_and_a_target_longer_than_the_source(text: str, option: list[str], command: Any) -> None:
@@ -264,6 +265,7 @@ def test_any_script_and_a_target_longer_than_the_source(text: str, option: list[
     )
 
 
+@pytest.mark.slow
 def test_three_hundred_words_from_five(command: Any) -> None:
     Path("c.txt").write_text(TEXTS["five words"], encoding="utf-8")
     code, out, _ = command("c.txt", "--words", "300", "--exact", "-q")

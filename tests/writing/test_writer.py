@@ -57,6 +57,7 @@ def test_a_text_that_runs_out_of_steps_does_not_depend_on_its_batch(writer: Writ
     assert any(result.tokens > 4 * result.target for result in together), "one was in a hurry"
 
 
+@pytest.mark.slow
 def test_batches_of_a_plan_can_be_written_one_by_one() -> None:
     writer = new_writer(prompt=TRAINED)
     requests = [Request(f"{n}", CORPUS[n], 3 + n, Unit.TOKENS, Landing.EXACT) for n in range(8)]

@@ -35,7 +35,7 @@ _SOURCE = (
 _CHILD = """
 import json, sys, time
 import impatience.cli
-from impatience.cli.startup import collect_garbage_rarely
+from impatience.cli.garbage_collection import collect_garbage_rarely
 collect_garbage_rarely()
 times = [time.time()]
 import torch

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
+from impatience.cli.garbage_collection import collect_garbage_rarely
 from impatience.cli.options import Engine, Model, Workers, whole_numbers
-from impatience.cli.startup import collect_garbage_rarely
 from impatience.engines import choose
 from impatience.errors import ImpatienceError, OptionError, SourceError
 
