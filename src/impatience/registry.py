@@ -37,7 +37,7 @@ def nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
 def require(package: str, what: str, install: str = "") -> None:
     """Raise an OptionError if a needed package is missing; ``install`` is pip's name for it, if that is another."""
     if find_spec(package) is None:
-        raise OptionError(f"{what} needs the package {package}: pip install {install or package}")
+        raise OptionError(f"{what} needs the package {package}: pip install {install or package}. `make venv` in a checkout installs all of them.")
 
 
 class Registry(Mapping[str, T], Generic[T]):

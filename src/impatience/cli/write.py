@@ -99,7 +99,7 @@ def write(
 
 
 def batch(
-    source: Annotated[Path, Argument(metavar="IN", help="JSONL or CSV file; columns: text, id, words, …")],
+    source: Annotated[Path, Argument(metavar="IN", help="JSONL, CSV or Parquet file; columns: text, id, words, …")],
     out: Annotated[Path, Argument(metavar="OUT", help="JSONL file to write, or to continue.")],
     words: Annotated[str | None, Option(metavar="N", help="Length in words, for rows without a length.")] = None,
     chars: Chars = None,
@@ -134,7 +134,7 @@ def batch(
     landing = _landing(natural, exact, at_most)
     runner = choose(engine, workers)
     if not source.is_file():
-        raise SourceError(f"There is no file {str(source)!r}. Name a JSONL or CSV file.")
+        raise SourceError(f"There is no file {str(source)!r}. Name a JSONL, CSV or Parquet file.")
     from impatience.cli.progress_bar import ProgressBar
     from impatience.data import TASKS, read_rows
     from impatience.decoding.retries import check_tries

@@ -242,5 +242,5 @@ def _check_compatible(model: Any, family: Family, method: Method, conventions: s
     if isinstance(method, AttentionMethod) and not family.encoder_decoder:
         raise UnsupportedModelError(
             f"{type(method).__name__.lower()} works in cross-attention, which {model.config.model_type!r} "
-            f"models do not have. Use it with an encoder-decoder, or choose pre, rpe or lrpe."
+            f"models do not have. Use it with an encoder-decoder, or choose glide, pre, rpe or lrpe."
         )
