@@ -37,7 +37,8 @@ def nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
 def require(package: str, what: str, install: str = "") -> None:
     """Raise an OptionError if a needed package is missing; ``install`` is pip's name for it, if that is another."""
     if find_spec(package) is None:
-        raise OptionError(f"{what} needs the package {package}: pip install {install or package}. `make venv` in a checkout installs all of them.")
+        advice = f"pip install {install or package}. `make venv` in a checkout installs all of them."
+        raise OptionError(f"{what} needs the package {package}: {advice}")
 
 
 class Registry(Mapping[str, T], Generic[T]):

@@ -148,6 +148,6 @@ def check_name(name: str | Path) -> None:
     siblings = [str(folder) for folder in Path(path).parent.glob("*/")]
     raise ModelFilesError(
         f"No model folder at {str(name)!r}.{nearest(path, siblings)} Accepted: an existing folder in Hugging Face "
-        f"format, a model that comes by name ({', '.join([*SHIPPED, *PACKAGED])}), or a name on the model hub such as 'org/name', if no "
-        "folder 'org' exists here."
+        f"format, a model that comes by name ({', '.join([*SHIPPED, *PACKAGED])}), or a name on the model hub such as "
+        "'org/name', if no folder 'org' exists here."
     )
