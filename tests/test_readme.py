@@ -284,7 +284,7 @@ def use(registries: dict[str, Registry[Any]], monkeypatch: pytest.MonkeyPatch) -
 def write_to(length: int, kind: str, method: Any) -> None:
     model = attach(tiny_model(kind), method)
     prompt = torch.tensor([[5, 6, 7], [8, 9, 10]])
-    plain = model.base_model(prompt).logits
+    plain = model.base(prompt).logits
     assert not torch.equal(model(prompt, target_tokens=length, prompt_lengths=3).logits, plain)
     _, reports = model.generate(prompt, target_tokens=length, landing="exact", return_report=True)
     assert [report.length for report in reports] == [length, length]

@@ -18,7 +18,7 @@ from impatience.errors import OptionError
 
 def test_weights_are_shared_and_the_plain_side_has_no_hook() -> None:
     plain, controlled = BenchSetup("minute").models()
-    model = controlled.base_model
+    model = controlled.base
     assert model is not plain
     assert model.lm_head.weight is plain.lm_head.weight
     for mine, its in zip(model.parameters(), plain.parameters(), strict=True):

@@ -34,11 +34,11 @@ def test_decoding_is_timed_against_generate_and_the_bound(shape: str, monkeypatc
 
 def test_the_bytes_of_a_step_are_those_of_the_shape() -> None:
     llama = attach(base.build("minute", 0, torch.device("cpu")), "none")
-    every = sum(weight.numel() for weight in llama.base_model.parameters())
+    every = sum(weight.numel() for weight in llama.base.parameters())
     assert decoding.weight_bytes(llama) == 4 * every  # tied: the one table is read as the output's
     assert decoding.cache_bytes(llama, rows=3, prompt=4, target=9) == 3 * (4 + 5) * 2 * 1 * 8 * 4
     t5 = attach(base.build("minute-t5", 0, torch.device("cpu")), "none")
-    inner = t5.base_model
+    inner = t5.base
     expected = sum(w.numel() for w in inner.decoder.parameters()) - inner.shared.weight.numel()
     assert decoding.weight_bytes(t5) == 4 * (expected + inner.lm_head.weight.numel())
 

@@ -58,7 +58,7 @@ def directly() -> Any:
 
 def hooks(model: Any) -> list[int]:
     """Return the number of hooks on each layer."""
-    return [len(layer._forward_pre_hooks) for layer in model.family.layers_of(model.base_model)]
+    return [len(layer._forward_pre_hooks) for layer in model.family.layers_of(model.base)]
 
 
 def write(model: Any, rows: int = 1, **options: Any) -> Any:
@@ -161,7 +161,7 @@ def test_steps_of_one_and_of_several_columns_follow_each_other() -> None:
 def test_the_decoder_may_run_in_between(kind: str, rows: int, columns: int, grad: bool, cast: bool) -> None:
     model, twice = controlled(kind), []
     expected = write(model)
-    reader, step = model.family.decoder_of(model.base_model), count()
+    reader, step = model.family.decoder_of(model.base), count()
 
     def look(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         if next(step) == 3:
@@ -180,7 +180,7 @@ def _cast_around(model: Any) -> Any:
 
 def _cast_within(model: Any) -> Any:
     """Do as accelerate does."""
-    base = model.base_model
+    base = model.base
     base.forward = torch.autocast(toys.DEVICE, torch.bfloat16)(base.forward)
     return nullcontext()
 
@@ -200,7 +200,7 @@ def test_states_in_another_dtype_than_the_weights_get_the_signal() -> None:
     texts = []
     for way in (nullcontext, directly):
         model = controlled("t5").bfloat16()
-        model.base_model.decoder.embed_tokens.register_forward_hook(lambda *given: given[2].float())
+        model.base.decoder.embed_tokens.register_forward_hook(lambda *given: given[2].float())
         with way():
             texts.append(write(model).tolist())
     assert texts[0] == texts[1]
@@ -254,7 +254,7 @@ def test_a_prompt_gets_no_signal_before_its_last_token(method: str) -> None:
 
 def test_a_pass_over_fewer_columns_gets_the_last_of_the_signal() -> None:
     model = controlled("llama")
-    decoder, widths = model.base_model.model, []
+    decoder, widths = model.base.model, []
     decoder.layers[-1].register_forward_hook(lambda *given: widths.append(given[2].shape[1]))
     write(model, prompt_lengths=WIDTH - 2, guidance_scale=1.5)
     assert widths == [WIDTH] + [1] * (2 * TARGET - 1)
@@ -277,9 +277,9 @@ def test_hidden_states_are_the_same_precomputed_and_direct(kind: str, layers: An
 @pytest.mark.parametrize("fails", [True, False], ids=["by a failure", "by detach"])
 def test_a_text_that_is_broken_off_leaves_the_model_as_it_was(kind: str, fails: bool) -> None:
     model, seen = controlled(kind), []
-    before = {name: weight.clone() for name, weight in model.base_model.state_dict().items()}
+    before = {name: weight.clone() for name, weight in model.base.state_dict().items()}
     source = batch(1) | {"labels": batch(1)["input_ids"]}
-    plain, expected = model.base_model(**source).logits, write(model)
+    plain, expected = model.base(**source).logits, write(model)
 
     def interrupt(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         seen.append(ids.shape[1])
@@ -298,8 +298,8 @@ def test_a_text_that_is_broken_off_leaves_the_model_as_it_was(kind: str, fails: 
         write(model, logits_processor=[interrupt])
         assert len(seen) == TARGET
     assert hooks(model) == [0] * 4
-    assert torch.equal(model.base_model(**source).logits, plain)
-    after = model.base_model.state_dict()
+    assert torch.equal(model.base(**source).logits, plain)
+    after = model.base.state_dict()
     assert after.keys() == before.keys()
     assert all(torch.equal(after[name], weight) for name, weight in before.items())
 
@@ -312,7 +312,7 @@ def test_rows_may_become_more_and_fewer() -> None:
         ids = torch.arange(4, 9, device=toys.DEVICE).expand(rows, -1)
         with torch.no_grad():
             steering.set_signal(ids, 1)
-            logits.append(model.base_model(ids[:, -1:]).logits)
+            logits.append(model.base(ids[:, -1:]).logits)
         assert logits[-1].shape[0] == rows
         assert_close(logits[-1][:1], logits[0])
 
@@ -352,7 +352,7 @@ def test_progress_counted_on_the_cpu_is_used_on_the_models_device(method: str, k
     model = randomize_projections(attach(toys.tiny_model(kind), method)).to(
         "meta"
     )  # any other device than the CPU will do
-    model.base_model.set_attn_implementation("eager")  # the default looks at values, and there are none
+    model.base.set_attn_implementation("eager")  # the default looks at values, and there are none
     start = 1 if model.family.encoder_decoder else 3
     starts = torch.tensor([start, start + 1][:rows])  # rows that do not advance together
     targets, long = BatchTargets(torch.tensor([TARGET] * rows), Unit.TOKENS, starts), {"dtype": torch.long}
@@ -364,4 +364,4 @@ def test_progress_counted_on_the_cpu_is_used_on_the_models_device(method: str, k
             if model.family.encoder_decoder:
                 given = {f"decoder_{name}": ids for name, ids in given.items()}
                 given["input_ids"] = torch.empty(rows, WIDTH, **long, device="meta")
-            assert model.base_model(**given, use_cache=False).logits.device.type == "meta"
+            assert model.base(**given, use_cache=False).logits.device.type == "meta"

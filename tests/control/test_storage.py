@@ -113,6 +113,6 @@ def test_a_merged_adapter_writes_what_peft_writes_unmerged(changes: dict[str, An
     unmerged = LengthControlled.from_pretrained(tmp_path, base_model=tiny_model("llama"))
     assert torch.allclose(unmerged(**BATCH, labels=IDS).logits, logits, atol=1e-4)
     merged = LengthControlled.from_pretrained(tmp_path, base_model=tiny_model("llama"), merge=True)
-    assert type(merged.base_model).__name__ == "LlamaForCausalLM"
+    assert type(merged.base).__name__ == "LlamaForCausalLM"
     assert torch.allclose(merged(**BATCH, labels=IDS).logits, logits, atol=1e-4)
     assert torch.equal(merged.generate(**BATCH, target_tokens=[4, 9], landing="exact"), written)

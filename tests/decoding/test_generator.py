@@ -93,7 +93,7 @@ def test_settings_of_a_generator_hold_unless_a_call_overrides_them(kind: str) ->
 @both_kinds
 def test_the_limit_stays_within_the_model_s_room(kind: str) -> None:
     own, asked = new_generator(kind), requests(Unit.TOKENS)
-    own.model.base_model.get_output_embeddings().weight.data[EOS] = 0
+    own.model.base.get_output_embeddings().weight.data[EOS] = 0
     longest = max(len(result.ids) for result in own.generate_without_signal(asked))
     assert longest == ROOM - own.first_column(own.inputs(asked))
     with pytest.raises(SourceError, match="500 tokens, but this model has 400 positions"):
@@ -110,7 +110,7 @@ def test_eos_probabilities_are_those_of_the_model_itself() -> None:
             continue  # written with the signal, so not what the base gives alone
         sequence = torch.cat([inputs, torch.tensor([result.ids])], 1)
         with torch.inference_mode():
-            chances = own.model.base_model(sequence).logits.softmax(-1)[0, inputs.shape[1] - 1 :, EOS]
+            chances = own.model.base(sequence).logits.softmax(-1)[0, inputs.shape[1] - 1 :, EOS]
         known = torch.tensor(result.eos_curve)
         assert torch.allclose(known, chances[: len(known)], atol=2e-6), name
         if result.ended or name == "truncate":
@@ -123,7 +123,7 @@ def test_counting_without_a_tokenizer_is_refused_before_writing(monkeypatch: pyt
         attach(tiny_model("gpt2", vocab_size=len(tokenizer)), "none"), Encoder(tokenizer, False, "summarize", 80)
     )
     assert len(own.generate_without_signal(requests(Unit.TOKENS), limit=2)) == 3
-    monkeypatch.setattr(own.model.base_model, "generate", None)
+    monkeypatch.setattr(own.model.base, "generate", None)
     with pytest.raises(TokenizerError, match="Counting words needs the tokenizer"):
         own.generate_without_signal(requests(Unit.WORDS))
 

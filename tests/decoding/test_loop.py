@@ -43,7 +43,7 @@ def requests_for(model: Any, unit: Unit, landing: Landing, targets: tuple[int, .
     requests = []
     for source, target in zip(SOURCES, targets, strict=False):
         ids = torch.randint(4, model.config.vocab_size, (source,), generator=draw).tolist()
-        room = model.family.room(model.base_model)
+        room = model.family.room(model.base)
         room = None if room is None else room - (1 if model.family.encoder_decoder else source)
         requests.append(TokenRequest(ids, target, step_budget(Target(unit, (target,)), landing, room)))
     return requests
@@ -250,22 +250,22 @@ def test_a_failure_leaves_the_model_as_it_was(kind: str) -> None:
     decoder, settings = DecodingLoop(model), DecodingSettings(Unit.TOKENS, Landing.NATURAL, (EOS,))
     requests = requests_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)
     source = dict.fromkeys(("input_ids", "labels"), torch.tensor([[5, 6, 7]], device=DEVICE))
-    unsteered = model.base_model(**source).logits
+    unsteered = model.base(**source).logits
     expected, first = alone(model, requests[0], settings), decoder.write(requests, settings, 3)
-    table = model.family.decoder_of(model.base_model).get_submodule(model.family.positions or "norm")
+    table = model.family.decoder_of(model.base).get_submodule(model.family.positions or "norm")
 
     def fail(*args: Any) -> None:
         seen.append(unsupported(model, {}))
         raise RuntimeError("no memory")
 
-    handle = model.base_model.get_output_embeddings().register_forward_hook(fail)
+    handle = model.base.get_output_embeddings().register_forward_hook(fail)
     failing = DecodingLoop(model)  # a step that was recorded does not ask the model any more
     with pytest.raises(RuntimeError, match="no memory"):
         failing.write(requests, settings, 3)
     handle.remove()
     assert seen == [None], "another thread may ask in between"
     assert model.config._attn_implementation == "sdpa"
-    assert torch.equal(model.base_model(**source).logits, unsteered)
+    assert torch.equal(model.base(**source).logits, unsteered)
     assert len(table._forward_hooks) == 0
     assert alone(model, requests[0], settings) == expected
     assert decoder.write(requests, settings, 3) == failing.write(requests, settings, 3) == first

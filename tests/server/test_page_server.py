@@ -116,7 +116,7 @@ def test_a_rejected_request_shows_the_reason_and_a_stopped_one_frees_its_slot(ne
         steps.append(1)
         assert len(steps) < 50 or stopped.wait(30)
 
-    hook = writer.model.base_model.register_forward_hook(step)
+    hook = writer.model.base.register_forward_hook(step)
     page.write()
     page.wait_for_state("writing")
     page("#stop").click()

@@ -92,7 +92,7 @@ def test_disconnecting_from_a_stream_ends_its_row_at_the_next_step(writer: Write
             if len(steps) == 50:
                 eventually(lambda: not service.open_requests)
 
-        hook = writer.model.base_model.register_forward_hook(wait_for_disconnect)
+        hook = writer.model.base.register_forward_hook(wait_for_disconnect)
         body = {"text": NOTE, "target": {"tokens": 900}, "landing": "exact", "stream": True}
         connection = client.open("/v1/write", body)
         assert connection.getresponse().read(10)

@@ -75,7 +75,7 @@ def test_cancelling_ends_one_row_and_no_other(writer: Writer) -> None:
 
 def test_a_batch_stops_when_all_its_rows_are_cancelled(writer: Writer) -> None:
     steps = []
-    model = writer.model.base_model
+    model = writer.model.base
     handle = model.register_forward_hook(lambda *_: steps.append(1))
     streams = [new_stream(writer, make_request(n, 200)) for n in range(2)]
     for stream, _ in streams:

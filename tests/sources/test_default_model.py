@@ -65,7 +65,7 @@ def test_adapter_names_its_base_and_uses_its_tokenizer(tmp_path: Path, monkeypat
     assert json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"] == "base"
     opened, _ = open_model(tmp_path / "adapter")
     assert opened.tokenizer.get_vocab() == tokenizer.get_vocab()
-    assert type(opened.base_model).__name__ == "LlamaForCausalLM"
+    assert type(opened.base).__name__ == "LlamaForCausalLM"
 
 
 real = pytest.mark.xdist_group("default")  # so that one process loads it

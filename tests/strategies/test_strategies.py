@@ -50,7 +50,7 @@ def scripted() -> Any:
 
     def write(name: str, text: str, unit: Unit, target: int, **options: Any) -> Result:
         hook = Script(list(own.encode(text)))
-        handle = own.model.base_model.register_forward_hook(hook, with_kwargs=True)
+        handle = own.model.base.register_forward_hook(hook, with_kwargs=True)
         (result,) = STRATEGIES[name](**options).write(own, requests(unit, (target,)))
         handle.remove()
         return result
@@ -372,7 +372,7 @@ def test_prompted_strategies_need_a_model_that_follows_instructions(name: str, m
         (new_generator("bart"), "encoder-decoder"),
         (new_generator("llama", tokenizer="wordpiece"), "chat template"),
     ):
-        monkeypatch.setattr(own.model.base_model, "generate", never)
+        monkeypatch.setattr(own.model.base, "generate", never)
         with pytest.raises(UnsupportedModelError, match=why):
             STRATEGIES[name]().check(own)
         with pytest.raises(UnsupportedModelError, match=why):

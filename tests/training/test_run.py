@@ -227,7 +227,7 @@ def test_training_starts_from_the_weights_of_another_model(tmp_path: Path) -> No
     first = train(toy(**adapted), tmp_path / "first") / "model"
     model, _ = build_model(toy(**adapted, model__start=first))
     saved = {**load_file(first / "impatience.safetensors"), **load_file(first / "adapter_model.safetensors")}
-    held = {name.replace(".default", ""): tensor for name, tensor in model.base_model.named_parameters()}
+    held = {name.replace(".default", ""): tensor for name, tensor in model.base.named_parameters()}
     held |= {name.removeprefix("steering."): tensor for name, tensor in model.state_dict().items()}
     assert saved.keys() <= held.keys()
     assert all(torch.equal(tensor, held[name]) for name, tensor in saved.items())
@@ -241,7 +241,7 @@ def test_weights_that_are_never_saved_are_not_trained(monkeypatch: pytest.Monkey
     monkeypatch.setattr(type(base), "_keys_to_ignore_on_save", ["model.decoder.embed_positions.weight"])
     model, _ = build_model(toy())
     frozen = [name for name, weight in model.named_parameters() if not weight.requires_grad]
-    assert frozen == ["base_model.model.decoder.embed_positions.weight"]
+    assert frozen == ["base.model.decoder.embed_positions.weight"]
 
 
 # Data

@@ -56,13 +56,13 @@ def test_the_result_of_a_stream_says_how_much_is_taken_back(writer: Writer) -> N
 
 def test_closing_a_stream_stops_the_model(writer: Writer) -> None:
     source = dict.fromkeys(("input_ids", "labels"), torch.tensor([[5, 6, 7]], device=writer.model.device))
-    unsteered = writer.model.base_model(**source).logits
+    unsteered = writer.model.base(**source).logits
     before = threading.active_count()
     pieces = writer.stream(Request("a", NOTE, 600, Unit.TOKENS, Landing.EXACT))
     assert isinstance(next(pieces), Piece)
     pieces.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before
-    assert torch.equal(writer.model.base_model(**source).logits, unsteered)
+    assert torch.equal(writer.model.base(**source).logits, unsteered)
     assert writer.write(NOTE, words=3, landing="exact").length == 3
 
 

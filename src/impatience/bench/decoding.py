@@ -152,7 +152,7 @@ def _count_same(model: LengthControlled, prompts: list[list[int]], target: int) 
 
 def weight_bytes(model: LengthControlled) -> int:
     """Return the bytes of weights that a step reads: the decoder's and the output head's, not the input embeddings."""
-    base: Any = model.base_model
+    base: Any = model.base
     head = base.get_output_embeddings().weight
     decoder = model.family.decoder_of(base)
     embeddings = decoder.get_input_embeddings().weight
@@ -162,5 +162,5 @@ def weight_bytes(model: LengthControlled) -> int:
 
 def cache_bytes(model: LengthControlled, rows: int, prompt: int, target: int) -> int:
     """Return the bytes of keys and values that a step reads, in the mean over a text."""
-    layers = len(model.family.layers_of(model.base_model))
+    layers = len(model.family.layers_of(model.base))
     return round(rows * (prompt + (target + 1) / 2) * token_bytes(model.config, layers, model.dtype))

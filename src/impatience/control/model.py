@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 class LengthControlled(nn.Module):
     """A model that writes to length. Attributes that it does not define are those of the base model.
 
+    ``base`` is the base model. (``base_model`` is, as in transformers, the base model's backbone without its head.)
     ``amplitude`` is the factor of the signal at full strength, ``width`` its width, and ``taught`` says whether the
     model was trained with its signal. Without a tokenizer only tokens can be counted.
     """
@@ -45,7 +46,7 @@ class LengthControlled(nn.Module):
     ) -> None:
         super().__init__()
         inner = unwrap(base_model)
-        self.base_model, self.tokenizer = base_model, tokenizer
+        self.base, self.tokenizer = base_model, tokenizer
         self.family = family_of(inner)
         self.vocabulary = Vocabulary(inner.config.vocab_size, self.family.special_ids(inner), tokenizer)
         self.steering = Steering(inner, self.family, method, self.vocabulary, conventions, amplitude)
@@ -93,15 +94,15 @@ class LengthControlled(nn.Module):
     def detach(self) -> Any:
         """Remove all hooks and return the base model."""
         self.steering.detach()
-        return self.base_model
+        return self.base
 
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name == "base_model":
+            if name == "base":
                 raise
-            return getattr(self.base_model, name)
+            return getattr(self.base, name)
 
     def forward(
         self,
@@ -151,7 +152,7 @@ class LengthControlled(nn.Module):
             self.steering.set_signal(replace(targets, progress=progress), ids, ids.shape[1], noisy=self.training)
         try:
             labels = labels if compute_loss else None
-            return self.base_model(input_ids=input_ids, attention_mask=attention_mask, labels=labels, **kwargs)
+            return self.base(input_ids=input_ids, attention_mask=attention_mask, labels=labels, **kwargs)
         finally:
             if not self.steering.needed_in_backward:
                 self.steering.clear()
@@ -191,7 +192,7 @@ class LengthControlled(nn.Module):
         Returns:
             The base model's output; with ``return_report`` a pair of it and the list of reports.
         """
-        mode, inner, mask = Landing.parse(landing), unwrap(self.base_model), kwargs.get("attention_mask")
+        mode, inner, mask = Landing.parse(landing), unwrap(self.base), kwargs.get("attention_mask")
         ids = inputs if inputs is not None else kwargs.pop("input_ids", None)
         self._check_source(ids, mask)
         target = Target.parse(ids.shape[0], target_tokens, target_words, target_characters, target_sentences)
@@ -213,14 +214,14 @@ class LengthControlled(nn.Module):
         with without_forced_eos(inner), steer_each_step(inner, self.steering, targets):
             kwargs |= {"no_loops": no_loops, "draws": draws}
             kwargs = call.prepare(inner.generation_config, kwargs, report=return_report)
-            return call.finish(self.base_model.generate(input_ids=ids, **kwargs))
+            return call.finish(self.base.generate(input_ids=ids, **kwargs))
 
     def _check_source(self, ids: Tensor | None, attention_mask: Tensor | None) -> None:
         if ids is None or ids.numel() == 0:
             raise SourceError("The source is empty. Pass input_ids with at least one token in each row.")
         if attention_mask is not None and not bool(attention_mask.any(1).all()):
             raise SourceError(f"Row {int(attention_mask.any(1).long().argmin())} is all padding: its source is empty.")
-        room = self.family.room(unwrap(self.base_model))
+        room = self.family.room(unwrap(self.base))
         if room is not None and ids.shape[1] > room - (0 if self.family.encoder_decoder else 2):
             raise SourceError(
                 f"The source has {ids.shape[1]} tokens, but this model has {room} positions. Shorten or split it."

@@ -49,7 +49,7 @@ def save_model(
 
     ``state_dict`` are the weights of the model if they are not those of its modules, e.g. gathered from shards.
     """
-    folder, base_model, method_type = Path(folder), model.base_model, type(steering.method)
+    folder, base_model, method_type = Path(folder), model.base, type(steering.method)
     method = next((name for name in METHODS if METHODS[name] is method_type), None)
     if method is None:
         raise OptionError(
@@ -59,7 +59,7 @@ def save_model(
     if state_dict is None:
         tensors = steering.state_dict()
     else:
-        kwargs["state_dict"], tensors = (_without_prefix(state_dict, part) for part in ("base_model.", "steering."))
+        kwargs["state_dict"], tensors = (_without_prefix(state_dict, part) for part in ("base.", "steering."))
     if unwrap(base_model) is not base_model:
         kwargs.setdefault("save_embedding_layers", False)  # else PEFT looks the base up on the hub
     base_model.save_pretrained(folder, **kwargs)

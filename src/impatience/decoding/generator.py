@@ -44,7 +44,7 @@ class TextGenerator:
         self.settings = settings
         self.model, self.encoder, self.tokenizer = model, encoder, encoder.tokenizer
         self.vocabulary, self.encoder_decoder = model.vocabulary, model.family.encoder_decoder
-        self._inner = unwrap(model.base_model)
+        self._inner = unwrap(model.base)
         self.eos = eos_ids(self._inner.generation_config)
         pad = self._inner.generation_config.pad_token_id
         self._pad = self.eos[0] if pad is None else int(pad)
@@ -116,7 +116,7 @@ class TextGenerator:
 
         def generate(**kwargs: Any) -> Any:
             prepared = call.prepare(self._inner.generation_config, kwargs, report=True)
-            return call.finish(self.model.base_model.generate(**inputs, **prepared))
+            return call.finish(self.model.base.generate(**inputs, **prepared))
 
         return self._call_generate(generate, requests, first, options, budgets)
 

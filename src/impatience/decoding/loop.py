@@ -58,10 +58,10 @@ def unsupported(model: LengthControlled, options: Mapping[str, Any]) -> str | No
 
     The options do not include inputs, target, landing and ``no_loops``.
     """
-    inner: Any = unwrap(model.base_model)
+    inner: Any = unwrap(model.base)
     config = inner.config
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    if inner is not model.base_model:
+    if inner is not model.base:
         return "an adapter or a compiler is wrapped around it"
     if model.conventions != "paper":
         return "it follows the authors' conventions"
@@ -95,7 +95,7 @@ class DecodingLoop:
     def __init__(self, model: LengthControlled) -> None:
         self.model = model
         self.steps: list[DecodingStep] = []  # the latest is the last
-        self._inner: Any = unwrap(model.base_model)
+        self._inner: Any = unwrap(model.base)
         self._start = step.start_token(model)
 
     def write(

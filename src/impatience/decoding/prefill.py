@@ -32,7 +32,7 @@ class PrefillQueue:
         self, model: LengthControlled, requests: Sequence[TokenRequest], settings: DecodingSettings, most: int
     ) -> None:
         self.model, self.requests, self.settings, self.most = model, requests, settings, most
-        self.inner: Any = unwrap(model.base_model)
+        self.inner: Any = unwrap(model.base)
         self.start = start_token(model)
         self.waiting = deque(range(len(requests)))
         self.ready: deque[tuple[int, Prefilled]] = deque()

@@ -113,7 +113,7 @@ class DecodingStep:
         self, model: LengthControlled, settings: DecodingSettings, shape: BatchShape, example: Prefilled
     ) -> None:
         self.settings, self.shape, self.model = settings, shape, model
-        self.inner: Any = unwrap(model.base_model)
+        self.inner: Any = unwrap(model.base)
         self.device, self.dtype, self.addresses = self.inner.device, self.inner.dtype, weight_addresses(self.inner)
         self.start = start_token(model)
         self.counter = StepCounter(model.vocabulary, settings.unit, self.device)
@@ -300,7 +300,7 @@ def start_token(model: LengthControlled) -> int | None:
     """Return the start token of an encoder-decoder, or None for a decoder-only model."""
     if not model.family.encoder_decoder:
         return None
-    return int(unwrap(model.base_model).generation_config.decoder_start_token_id)
+    return int(unwrap(model.base).generation_config.decoder_start_token_id)
 
 
 def weight_addresses(model: Any) -> list[int]:
@@ -314,7 +314,7 @@ def prepared_model(model: LengthControlled) -> Iterator[None]:
 
     At the end, or after an error, the model is as before, and without a signal.
     """
-    inner: Any = unwrap(model.base_model)
+    inner: Any = unwrap(model.base)
     config, family = inner.config, model.family
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
     model.clear_signal()

@@ -94,7 +94,7 @@ def plan(recipe: Recipe, data_dir: Path | None = None) -> Plan:
     weights = list(model.parameters())
     return Plan(
         recipe=recipe,
-        model_type=unwrap(model.base_model).config.model_type,
+        model_type=unwrap(model.base).config.model_type,
         encoder_decoder=model.family.encoder_decoder,
         width=model.width,
         amplitude=model.amplitude,

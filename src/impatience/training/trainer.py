@@ -248,7 +248,7 @@ def shard(model: LengthControlled, plugin: Any) -> None:
         "offload_policy": plugin.cpu_offload,
         "mp_policy": plugin.mixed_precision_policy or MixedPrecisionPolicy(),
     }
-    layers = plugin.transformer_cls_names_to_wrap or unwrap(model.base_model)._no_split_modules
+    layers = plugin.transformer_cls_names_to_wrap or unwrap(model.base)._no_split_modules
     for module in list(model.modules()):
         if type(module).__name__ in layers:
             fully_shard(module, **options)

@@ -51,7 +51,7 @@ class Prompts:
         self.tokenizer = self.vocabulary.require_tokenizer(Unit.WORDS)
         self.trained = dict(trained or {})
         self.encoder_decoder, self._model = model.family.encoder_decoder, model
-        self.room = model.family.room(unwrap(model.base_model))
+        self.room = model.family.room(unwrap(model.base))
         self._chat = not self.encoder_decoder and self.tokenizer.chat_template is not None
         self._encoders: dict[str, Encoder] = {}
         self._announced: set[str] = set()

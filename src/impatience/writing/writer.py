@@ -207,7 +207,7 @@ class Writer:
     @property
     def budget(self) -> int:
         """The most tokens in memory, unless the caller says otherwise."""
-        inner: Any = unwrap(self.model.base_model)
+        inner: Any = unwrap(self.model.base)
         layers = len(self.model.family.layers_of(inner))
         return memory_budget(inner.device, token_bytes(inner.config, layers, inner.dtype))
 
@@ -289,7 +289,7 @@ class Writer:
 
     def _writes_in_order(self, options: Mapping[str, Any]) -> bool:
         """Check whether tokens are written in the order in which they are read: not with beams."""
-        beams = unwrap(self.model.base_model).generation_config.num_beams
+        beams = unwrap(self.model.base).generation_config.num_beams
         return int(options.get("num_beams") or beams or 1) == 1
 
 
