@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from impatience.errors import UnsupportedModelError
 from impatience.sources import resolve
 
 ADAPTER_SETTINGS = "adapter_config.json"
@@ -17,6 +18,16 @@ ADAPTER_SETTINGS = "adapter_config.json"
 def base_model_name(settings: Path) -> str:
     """Return the folder or hub name of the base model that an adapter's settings name."""
     return resolve(str(json.loads(settings.read_text(encoding="utf-8"))["base_model_name_or_path"]), quiet=True)
+
+
+def check_adapters(model: Any) -> None:
+    """Refuse adapters that put columns of their own before the text, where the signal does not reach."""
+    for name, settings in getattr(model, "peft_config", {}).items():
+        if settings.is_prompt_learning:
+            raise UnsupportedModelError(
+                f"The adapter {name!r} is {settings.peft_type.value}, which learns a prompt. Length control does not "
+                f"work with it. Use an adapter that changes weights, e.g. LoRA."
+            )
 
 
 def load_adapter(base_model: Any, name: str | Path, *, merge: bool, **hub: Any) -> Any:

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from impatience.control.length_report import LengthReport, LengthReporter
 from impatience.control.projections import ROWS, PrecomputedProjections
 from impatience.control.repetition import NoLoops
 from impatience.control.sampling import Draws
-from impatience.control.steering import BatchTargets, Steering
+from impatience.control.steering import BatchTargets, PassSignal, Steering
 from impatience.control.stopping import LandingProcessor
 from impatience.errors import OptionError, TargetError, TokenizerError
 from impatience.lengths import Landing, Target, Unit
@@ -102,7 +102,7 @@ def without_forced_eos(model: Any) -> Iterator[None]:
 
 
 class GenerateSteering:
-    """Sets the signal before each step of one ``generate`` call, from all ids so far.
+    """Sets the signal before each step of one ``generate`` call, from all ids so far; only inside ``Steering.use``.
 
     The projections of a few rows are precomputed. Their progress is counted on the CPU, where the lookup needs it.
     """
@@ -125,38 +125,51 @@ class GenerateSteering:
         """Set the signal for the last columns of (B, T) ids."""
         steering, rows = self._steering, ids.shape[0]
         if steering.conventions == "authors" and columns == ids.shape[1]:
-            steering.clear()  # their first step gets no signal
+            steering.current = PassSignal()  # their first step gets no signal
         elif columns > 1 or rows > ROWS or self._precomputed is None:
-            steering.set_signal(self._targets, ids, max(1, min(columns, ids.shape[1] - self._prompt)))
+            columns = max(1, min(columns, ids.shape[1] - self._prompt))
+            steering.current = steering.pass_signal(self._targets, ids, columns)
         else:
             targets = self._cpu_targets.repeat(rows)
             written = torch.arange(ids.shape[1]) >= targets.start[:, None]
             progress = steering.vocabulary.progress(ids.cpu(), written, targets.unit)[:, -1].tolist()
             lengths = targets.target.tolist()
-            steering.set_projected(self._precomputed.lookup([*map(min, progress, lengths)], lengths))
+            projected = self._precomputed.lookup([*map(min, progress, lengths)], lengths)
+            steering.current = PassSignal(projected=projected)
 
 
 @contextmanager
-def steer_each_step(model: Any, steering: Steering, targets: BatchTargets) -> Iterator[None]:
-    """Set the signal before each step of one ``generate`` call of a model."""
-    if not steering.steers:
-        yield
-        return
-    prepare, signals = model.prepare_inputs_for_generation, GenerateSteering(steering, targets, model.dtype)
-    ids_name = "decoder_input_ids" if steering.family.encoder_decoder else "input_ids"
+def steer_each_step(model: Any, steering: Steering, targets: BatchTargets, embedded: int = 0) -> Iterator[None]:
+    """Set the signal before each step of one ``generate`` call of a model; other threads wait.
 
-    @functools.wraps(prepare)
-    def prepare_and_steer(input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
-        inputs = prepare(input_ids, *args, **kwargs)
-        signals.set_signal(input_ids, inputs[ids_name].shape[1])
-        return inputs
+    ``embedded`` is the number of prompt columns that are given as embeddings, before the first id.
+    """
+    signals = GenerateSteering(steering, targets, model.dtype)
+    decoder = "decoder_" if steering.family.encoder_decoder else ""
+    with steering.use():
+        if not steering.steers:
+            yield
+            return
+        # A call inside another one, e.g. by a logits processor, must not steer by the targets of both.
+        outer = vars(model).get("prepare_inputs_for_generation")
+        prepare = getattr(outer, "unsteered", model.prepare_inputs_for_generation)
 
-    model.prepare_inputs_for_generation = prepare_and_steer
-    try:
-        yield
-    finally:
-        del model.prepare_inputs_for_generation
-        steering.clear()
+        @functools.wraps(prepare)
+        def prepare_and_steer(input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
+            inputs = prepare(input_ids, *args, **kwargs)
+            read = inputs.get(f"{decoder}input_ids")
+            read = inputs[f"{decoder}inputs_embeds"] if read is None else read
+            signals.set_signal(nn.functional.pad(input_ids, (embedded, 0)), read.shape[1])
+            return inputs
+
+        prepare_and_steer.unsteered = prepare  # type: ignore[attr-defined]
+        model.prepare_inputs_for_generation = prepare_and_steer
+        try:
+            yield
+        finally:
+            del model.prepare_inputs_for_generation
+            if outer is not None:
+                model.prepare_inputs_for_generation = outer
 
 
 @dataclass

@@ -1,30 +1,36 @@
 """``LengthControlled``: a Hugging Face model and a method, joined by composition.
 
-The wrapper reaches the model through hooks and arguments only. ``forward`` sets the signal once, for all steps;
+The wrapper reaches the model through hooks and arguments only. A call of the model sets the signal once, for all steps;
 ``generate`` sets it before each step, in ``prepare_inputs_for_generation``, which sees all ids so far.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from impatience.control.adapters import check_adapters
 from impatience.control.generation import GenerateCall, steer_each_step, without_forced_eos
-from impatience.control.steering import BatchTargets, Conventions, Steering
+from impatience.control.steering import BatchTargets, Conventions, PassSignal, Steering, no_contexts
 from impatience.control.storage import load_parts, save_model, share_tied_weights
-from impatience.errors import SourceError, TargetError
+from impatience.errors import OptionError, SourceError, TargetError
 from impatience.families import family_of, unwrap
 from impatience.lengths import Landing, Target, Unit
 from impatience.methods import METHODS, Method
 from impatience.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
+
+_TARGETS = ("target_tokens", "target_words", "target_characters", "target_sentences")
+_LENGTHS = (*_TARGETS, "progress", "prompt_lengths")
+"""Arguments of a call that are for the signal alone, not for the base model."""
 
 
 class LengthControlled(nn.Module):
@@ -45,6 +51,7 @@ class LengthControlled(nn.Module):
         amplitude: float | None = None,
     ) -> None:
         super().__init__()
+        check_adapters(base_model)
         inner = unwrap(base_model)
         self.base, self.tokenizer = base_model, tokenizer
         self.family = family_of(inner)
@@ -52,7 +59,8 @@ class LengthControlled(nn.Module):
         self.steering = Steering(inner, self.family, method, self.vocabulary, conventions, amplitude)
         self.method, self.conventions = method, conventions
         self.width, self.amplitude = self.steering.width, self.steering.amplitude
-        self.taught = self._warned = False
+        self.taught = self._warned = self._checkpoints = False
+        self._default_target: dict[str, int] = {}
         share_tied_weights(self)
         self.train(base_model.training)
 
@@ -69,27 +77,38 @@ class LengthControlled(nn.Module):
         """Multiply the signal by a factor from now on; saved models keep their full amplitude."""
         self.steering.factor = factor
 
-    @contextmanager
-    def signal(self, targets: BatchTargets, ids: Tensor, columns: int) -> Iterator[None]:
+    def signal(self, targets: BatchTargets, ids: Tensor, columns: int) -> AbstractContextManager[None]:
         """Steer a forward pass of the base model over the last columns of (B, T) ids."""
-        self.steering.set_signal(targets, ids, columns)
-        try:
-            yield
-        finally:
-            self.steering.clear()
+        return self.steering.use(self.steering.pass_signal(targets, ids, columns))
 
-    @contextmanager
-    def step_signal(self, progress: Tensor, target: Tensor, unit: Unit) -> Iterator[None]:
+    def step_signal(self, progress: Tensor, target: Tensor, unit: Unit) -> AbstractContextManager[None]:
         """Steer one step of the base model, for rows with (B, 1) progress and target."""
-        self.steering.set_step(progress, target, unit)
-        try:
-            yield
-        finally:
-            self.steering.clear()
+        return self.steering.use(self.steering.step_signal(progress, target, unit))
 
-    def clear_signal(self) -> None:
-        """Remove a signal that a forward pass in training left for its backward pass."""
-        self.steering.clear()
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Keep other threads from running the model with a signal, e.g. while its settings are changed."""
+        return self.steering.use()
+
+    def set_default_target(self, **target: int) -> None:
+        """Set the target of calls that pass none, e.g. ``target_words=40``; without arguments, remove it.
+
+        Trainers that write texts themselves, as those of reinforcement learning do, cannot pass a target. While there
+        is a default target, the lengths of labels are not used as targets.
+        """
+        unknown = [name for name in target if name not in _TARGETS]
+        if unknown or len(target) > 1:
+            raise OptionError(f"{', '.join(target)}: give one of {', '.join(_TARGETS)}.")
+        Target.parse(1, *map(target.get, _TARGETS))
+        self._default_target = target
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the family, whose functions cannot be pickled."""
+        return {**self.__dict__, "family": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Find the family again."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.family = self.steering.family = family_of(unwrap(self.base))
 
     def detach(self) -> Any:
         """Remove all hooks and return the base model."""
@@ -103,6 +122,40 @@ class LengthControlled(nn.Module):
             if name == "base":
                 raise
             return getattr(self.base, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run ``forward`` with the signal, also where a trainer has put a function of its own in its place."""
+        kwargs = dict(zip(("input_ids", "attention_mask", "labels"), args, strict=False)) | kwargs
+        lengths = {name: kwargs.pop(name, None) for name in _LENGTHS}
+        self.taught |= self.training
+        with self.steering.use(self._call_signal(lengths, kwargs) if self.steering.attached else None):
+            return super().__call__(**kwargs)
+
+    def _call_signal(self, lengths: dict[str, Any], inputs: dict[str, Any]) -> PassSignal:
+        """Return the signal of a call, from its length arguments and the base model's inputs."""
+        self._update_vocabulary()
+        labels, mask = inputs.get("labels"), inputs.get("attention_mask")
+        if self.family.encoder_decoder:
+            ids = inputs.get("decoder_input_ids")
+            if ids is None and labels is not None:
+                ids = torch.cat([torch.zeros_like(labels[:, :1]), labels[:, :-1].clamp(min=0)], dim=1)
+        else:
+            ids = inputs.get("input_ids")
+            if ids is None and labels is not None:
+                ids = labels.clamp(min=0)  # of a prompt that is given as embeddings, which is not counted
+        if ids is None:
+            raise SourceError("Pass input_ids, and labels or decoder_input_ids: progress is counted on ids.")
+        if self.training and torch.is_grad_enabled():
+            self._check_checkpointing()
+        values = [lengths[name] for name in _TARGETS]
+        if all(value is None for value in values):
+            values = [*map(self._default_target.get, _TARGETS)]
+        tensors = [(unit, value) for unit, value in zip(Unit, values, strict=True) if isinstance(value, Tensor)]
+        target = tensors[0] if tensors else Target.parse(ids.shape[0], *values)
+        positions = None if self.family.encoder_decoder else inputs.get("position_ids")
+        targets = self.steering.batch_targets(ids, target, mask, labels, lengths["prompt_lengths"], positions)
+        targets = replace(targets, progress=lengths["progress"])
+        return self.steering.pass_signal(targets, ids, ids.shape[1], noisy=self.training)
 
     def forward(
         self,
@@ -124,8 +177,9 @@ class LengthControlled(nn.Module):
         Args:
             input_ids: (B, T) source of an encoder-decoder; prompt and text of a decoder-only model.
             attention_mask: (B, T) 0 on padding.
-            labels: (B, T) ids of the text, -100 elsewhere. They give the target, if none is passed, and the end of
-                a decoder-only model's prompt, if ``prompt_lengths`` is not passed.
+            labels: (B, T) ids of the text, -100 elsewhere. If no target is passed, they give it; if ``prompt_lengths``
+                is not passed, they give the end of a decoder-only model's prompt. Without both, a row of a decoder-only
+                model may hold several texts: turns of a chat, or packed examples with ``position_ids``.
             target_tokens: Target of each row, in tokens. Pass one unit only; a (B,) tensor is used without checks.
             target_words: Target in words.
             target_characters: Target in characters.
@@ -138,24 +192,62 @@ class LengthControlled(nn.Module):
         Returns:
             The base model's output.
         """
-        ids = kwargs.get("decoder_input_ids") if self.family.encoder_decoder else input_ids
-        if ids is None and labels is not None and self.family.encoder_decoder:
-            ids = torch.cat([torch.zeros_like(labels[:, :1]), labels[:, :-1].clamp(min=0)], dim=1)
-        self.taught |= self.training
-        if self.steering.attached:
-            if ids is None:
-                raise SourceError("Pass input_ids, and labels or decoder_input_ids: progress is counted on ids.")
-            lengths = (target_tokens, target_words, target_characters, target_sentences)
-            tensors = [(unit, length) for unit, length in zip(Unit, lengths, strict=True) if isinstance(length, Tensor)]
-            target = tensors[0] if tensors else Target.parse(ids.shape[0], *lengths)
-            targets = self.steering.batch_targets(ids, target, attention_mask, labels, prompt_lengths)
-            self.steering.set_signal(replace(targets, progress=progress), ids, ids.shape[1], noisy=self.training)
-        try:
-            labels = labels if compute_loss else None
-            return self.base(input_ids=input_ids, attention_mask=attention_mask, labels=labels, **kwargs)
-        finally:
-            if not self.steering.needed_in_backward:
-                self.steering.clear()
+        kwargs |= {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
+        if self.steering.current is None:  # called as ``forward``, not as the model
+            lengths = (target_tokens, target_words, target_characters, target_sentences, progress, prompt_lengths)
+            return self(**dict(zip(_LENGTHS, lengths, strict=True)), compute_loss=compute_loss, **kwargs)
+        if not compute_loss:
+            del kwargs["labels"]
+        return self.base(**kwargs)
+
+    def gradient_checkpointing_enable(
+        self, gradient_checkpointing_kwargs: dict[str, Any] | None = None, **options: Any
+    ) -> None:
+        """Enable gradient checkpointing; takes the arguments of transformers.
+
+        Layers that are recomputed in the backward pass get the signal of their own forward pass.
+        """
+        chosen = {"use_reentrant": False} | (gradient_checkpointing_kwargs or {})
+        if self.steering.inside_layers:
+            if chosen["use_reentrant"]:
+                raise OptionError(
+                    "use_reentrant=True: the signal enters inside layers and does not reach layers that are recomputed "
+                    "this way. Give use_reentrant=False."
+                )
+            further = chosen.get("context_fn", no_contexts)
+            chosen["context_fn"] = functools.partial(self.steering.checkpoint_contexts, further)
+        self.base.gradient_checkpointing_enable(gradient_checkpointing_kwargs=chosen, **options)
+        self._checkpoints = True
+
+    def gradient_checkpointing_disable(self) -> None:
+        """Disable gradient checkpointing."""
+        self.base.gradient_checkpointing_disable()
+        self._checkpoints = False
+
+    def _check_checkpointing(self) -> None:
+        inside = self.steering.inside_layers and self.steers
+        if inside and not self._checkpoints and unwrap(self.base).is_gradient_checkpointing:
+            raise OptionError(
+                "Gradient checkpointing was enabled on the base model, so recomputed layers would get no signal. "
+                "Enable it on this model instead: model.gradient_checkpointing_enable()."
+            )
+
+    def _update_vocabulary(self) -> None:
+        """Make new tables if the base model's vocabulary was resized."""
+        inner: Any = unwrap(self.base)
+        if self.vocabulary.size != inner.config.vocab_size:
+            special = self.family.special_ids(inner)
+            self.vocabulary = Vocabulary(inner.config.vocab_size, special, self.tokenizer)
+            self.steering.vocabulary = self.vocabulary
+
+    def generate_batch(self, *_: Any, **__: Any) -> Any:
+        """Refuse: transformers' continuous batching does not take targets."""
+        raise OptionError(
+            "generate_batch writes without length control. Use generate with a target for each row, or impatience.load "
+            "and write_many, which batch texts of different lengths; plain texts: model.base.generate_batch(…)."
+        )
+
+    init_continuous_batching = continuous_batching_context_manager = generate_batch
 
     @torch.no_grad()
     def generate(
@@ -193,9 +285,14 @@ class LengthControlled(nn.Module):
             The base model's output; with ``return_report`` a pair of it and the list of reports.
         """
         mode, inner, mask = Landing.parse(landing), unwrap(self.base), kwargs.get("attention_mask")
-        ids = inputs if inputs is not None else kwargs.pop("input_ids", None)
-        self._check_source(ids, mask)
-        target = Target.parse(ids.shape[0], target_tokens, target_words, target_characters, target_sentences)
+        check_adapters(self.base)
+        self._update_vocabulary()
+        ids, embeds = inputs if inputs is not None else kwargs.pop("input_ids", None), kwargs.get("inputs_embeds")
+        source: Tensor = self._check_source(embeds if ids is None else ids, mask)
+        lengths = [target_tokens, target_words, target_characters, target_sentences]
+        if all(length is None for length in lengths):
+            lengths = [*map(self._default_target.get, _TARGETS)]
+        target = Target.parse(source.shape[0], *lengths)
         if not (self.taught or self._warned or self.steering.projections) and self.steers:
             log.warning("This model has not been trained with its signal yet. Its texts will make no sense.")
             self._warned = True
@@ -204,28 +301,35 @@ class LengthControlled(nn.Module):
         if target.unit is not Unit.TOKENS:
             self.vocabulary.require_tokenizer(target.unit)
 
-        written = kwargs.get("decoder_input_ids") if self.family.encoder_decoder else ids
+        decoder_only = not self.family.encoder_decoder
+        # The ids of a prompt that is given as embeddings alone are not known: the ids begin with the text.
+        embedded = source.shape[1] if decoder_only and ids is None else 0
+        written = source if decoder_only else kwargs.get("decoder_input_ids")
         first = 1 if written is None else written.shape[1]
         if prompt_lengths is None:
             prompt_lengths = first if mask is None else mask.sum(1)
-        targets = self.steering.batch_targets(ids, target, mask, None, prompt_lengths)
+        targets = self.steering.batch_targets(source, target, mask, None, prompt_lengths)
         room = self.family.room(inner)
-        call = GenerateCall(target, mode, targets.start, first, None if room is None else room - first, self.vocabulary)
-        with without_forced_eos(inner), steer_each_step(inner, self.steering, targets):
+        room = None if room is None else room - first
+        call = GenerateCall(target, mode, targets.start - embedded, first - embedded, room, self.vocabulary)
+        with steer_each_step(inner, self.steering, targets, embedded), without_forced_eos(inner):
             kwargs |= {"no_loops": no_loops, "draws": draws}
             kwargs = call.prepare(inner.generation_config, kwargs, report=return_report)
-            return call.finish(self.base.generate(input_ids=ids, **kwargs))
+            if ids is not None:
+                kwargs["input_ids"] = ids
+            return call.finish(self.base.generate(**kwargs))
 
-    def _check_source(self, ids: Tensor | None, attention_mask: Tensor | None) -> None:
-        if ids is None or ids.numel() == 0:
+    def _check_source(self, source: Tensor | None, attention_mask: Tensor | None) -> Tensor:
+        if source is None or source.numel() == 0:
             raise SourceError("The source is empty. Pass input_ids with at least one token in each row.")
         if attention_mask is not None and not bool(attention_mask.any(1).all()):
             raise SourceError(f"Row {int(attention_mask.any(1).long().argmin())} is all padding: its source is empty.")
         room = self.family.room(unwrap(self.base))
-        if room is not None and ids.shape[1] > room - (0 if self.family.encoder_decoder else 2):
+        if room is not None and source.shape[1] > room - (0 if self.family.encoder_decoder else 2):
             raise SourceError(
-                f"The source has {ids.shape[1]} tokens, but this model has {room} positions. Shorten or split it."
+                f"The source has {source.shape[1]} tokens, but this model has {room} positions. Shorten or split it."
             )
+        return source
 
     def save_pretrained(self, folder: Any, **kwargs: Any) -> None:
         """Save the model to a folder, in safetensors and JSON only, for ``from_pretrained``."""

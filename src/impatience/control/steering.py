@@ -1,14 +1,17 @@
 """Brings the signal to the decoder: counts progress on ids, computes the signal, adds it in forward pre-hooks.
 
-``set_signal`` is called before a forward pass with all ids so far. It counts progress, lets the method compute a
-signal from progress and target, and stores it; the hooks on the decoder add it. By then it is a plain tensor, so
-caching, beams and checkpointing need no care. ``set_step`` does the same for rows whose progress is known already.
+``pass_signal`` gets all ids so far, counts progress, and lets the method compute a signal from progress and target;
+``step_signal`` does the same for rows whose progress is known already. A signal holds only inside ``use``: the hooks on
+the decoder add it there, and nowhere else. A lock keeps other threads out meanwhile, and layers that are recomputed in
+the backward pass get the signal of their own forward pass (``checkpoint_contexts``).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from impatience.control.projections import project, zero_projection
+from impatience.control.segments import IGNORED, Segments, find_segments, restarts
 from impatience.errors import OptionError, SourceError, TargetError, UnsupportedModelError
 from impatience.families import Family
 from impatience.lengths import Target, Unit
@@ -23,6 +27,8 @@ from impatience.methods import AttentionMethod, EmbeddingMethod, Method
 from impatience.vocabulary import Vocabulary, in_tokens
 
 Conventions = Literal["paper", "authors"]
+AnyContext = AbstractContextManager[Any]
+ContextFunction = Callable[[], tuple[AnyContext, AnyContext]]
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,7 @@ class BatchTargets:
     unit: Unit  # unit of the target
     start: Tensor  # (B,) column of the first written id; the column before it carries progress 0
     progress: Tensor | None = None  # (B, T) length written up to and including each column; None counts it on the ids
+    segments: Segments | None = None  # texts of rows that may hold several; replaces all of the above
 
     def repeat(self, rows: int) -> BatchTargets:
         """Repeat each row to make that many rows, as beams and returned samples do."""
@@ -43,9 +50,9 @@ class BatchTargets:
         return BatchTargets(target, self.unit, start)
 
 
-@dataclass
+@dataclass(frozen=True)
 class PassSignal:
-    """The signal of one forward pass, in one of three forms."""
+    """The signal of one forward pass, in one of three forms; without any of them the pass is not steered."""
 
     embedding: Tensor | None = None  # (B, T, D), for the decoder's input or to be projected for each layer
     projected: Tensor | None = None  # (L, B, 1, D), one for each layer
@@ -75,8 +82,18 @@ class Steering(nn.Module):
         self.amplitude = method.amplitude(family.embedding_rms(model)) if amplitude is None else amplitude
         self.factor = 1.0  # of the amplitude, for a schedule in training
         self.projections = nn.ModuleDict()
-        self.current = PassSignal()
+        self.current: PassSignal | None = None  # None outside of ``use``
+        self._lock = threading.RLock()
         self._handles = list(self._register_hooks(model))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what cannot be pickled: the lock, the signal of a running pass, and the family's functions."""
+        return {**self.__dict__, "current": None, "family": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make a lock of its own for a copy; ``LengthControlled`` finds the family again."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._lock = threading.RLock()
 
     def _register_hooks(self, model: Any) -> Iterator[Any]:
         decoder, layers = self.family.decoder_of(model), self.family.layers_of(model)
@@ -96,7 +113,7 @@ class Steering(nn.Module):
                 yield layers[index].register_forward_pre_hook(functools.partial(self._add_at_layer, number, str(index)))
         if self.conventions == "authors" and self.family.positions:
             positions = decoder.get_submodule(self.family.positions)
-            yield positions.register_forward_hook(lambda module, args, output: 2 * output)  # noqa: ARG005
+            yield positions.register_forward_hook(_double)
 
     @property
     def attached(self) -> bool:
@@ -110,9 +127,34 @@ class Steering(nn.Module):
         return self.attached and self.amplitude * self.factor != 0 and signals
 
     @property
-    def needed_in_backward(self) -> bool:
-        """True if gradient checkpointing would run the hooks again, in the backward pass."""
-        return self.training and (bool(self.projections) or self.current.progress is not None)
+    def inside_layers(self) -> bool:
+        """True if the signal enters inside layers, which gradient checkpointing runs again in the backward pass."""
+        return isinstance(self.method, AttentionMethod) or bool(self.projections)
+
+    @contextmanager
+    def use(self, signal: PassSignal | None = None) -> Iterator[None]:
+        """Steer the forward passes inside; other threads wait, and passes of an outer ``use`` are not disturbed."""
+        with nullcontext() if torch.compiler.is_compiling() else self._lock:
+            outer, self.current = self.current, signal or PassSignal()
+            try:
+                yield
+            finally:
+                self.current = outer
+
+    def checkpoint_contexts(self, further: ContextFunction) -> tuple[AnyContext, AnyContext]:
+        """Return contexts for the forward pass of a checkpointed layer and for its recomputation.
+
+        ``torch.utils.checkpoint`` calls this as ``context_fn`` in each forward pass, and enters the second context in
+        the backward pass, where it brings back the signal of that forward pass. ``further`` is the caller's own.
+        """
+        forward, recompute = further()
+
+        @contextmanager
+        def recompute_with(signal: PassSignal | None) -> Iterator[None]:
+            with recompute, self.use(signal):
+                yield
+
+        return forward, recompute_with(self.current)
 
     def detach(self) -> None:
         """Remove all hooks from the model."""
@@ -127,21 +169,30 @@ class Steering(nn.Module):
         attention_mask: Tensor | None,
         labels: Tensor | None,
         prompt_lengths: Any,
+        position_ids: Tensor | None = None,
     ) -> BatchTargets:
         """Return the targets given, or the lengths of the labels, and the columns where the texts begin.
 
-        A unit with a (B,) tensor is used as it is, without waiting for the GPU.
+        A unit with a (B,) tensor is used as it is, without checks and without waiting for the GPU.
         """
         rows, device = ids.shape[0], ids.device
         if target is None and labels is None:
-            raise TargetError("No target was given. Pass labels, or one of target_tokens, target_words, …")
+            raise TargetError(
+                "No target was given. Pass labels, or one of target_tokens, target_words, … (A trainer with label "
+                "smoothing or a loss of its own keeps the labels back: add target_tokens, and for a decoder-only model "
+                "prompt_lengths, to each batch.)"
+            )
+        if position_ids is not None:
+            position_ids = position_ids.expand(rows, -1) if position_ids.ndim == 2 else position_ids[0]
+        if isinstance(target, Target) and not self.family.encoder_decoder:
+            _check_one_text(labels, position_ids, attention_mask)
         if self.family.encoder_decoder:
             start = torch.ones(rows, dtype=torch.long, device=device)
         elif prompt_lengths is not None:
             padding = 0 if attention_mask is None else attention_mask.long().argmax(1)
             start = padding + torch.as_tensor(prompt_lengths, device=device).expand(rows)
         elif labels is not None:
-            start = (labels != -100).long().argmax(1)
+            start = (labels != IGNORED).long().argmax(1)
         else:
             raise SourceError("Pass labels or prompt_lengths: they say where the prompt ends.")
         if isinstance(target, tuple):
@@ -149,20 +200,27 @@ class Steering(nn.Module):
         if target is not None:
             return BatchTargets(torch.tensor(target.values, device=device), target.unit, start)
         assert labels is not None
-        counted = labels != -100
+        special = self.vocabulary.special(device)
+        counted = labels != IGNORED
         if self.conventions == "paper":
-            counted &= ~self.vocabulary.special(device)[labels.clamp(min=0)]
-        return BatchTargets(counted.sum(1).clamp(min=1), Unit.TOKENS, start)
+            counted &= ~special[labels.clamp(min=0)]
+        several = not self.family.encoder_decoder and prompt_lengths is None
+        segments = find_segments(labels, special, position_ids) if several else None
+        return BatchTargets(counted.sum(1).clamp(min=1), Unit.TOKENS, start, segments=segments)
 
-    def set_signal(self, targets: BatchTargets, ids: Tensor, columns: int, *, noisy: bool = False) -> None:
-        """Set the signal for the last columns of (B, T) ids; the prompt before its last token gets none."""
-        self.clear()
+    def pass_signal(self, targets: BatchTargets, ids: Tensor, columns: int, *, noisy: bool = False) -> PassSignal:
+        """Return the signal for the last columns of (B, T) ids; the prompt before its last token gets none."""
         if not self.steers:
-            return
+            return PassSignal()
         targets = targets.repeat(ids.shape[0])
         column, target = torch.arange(ids.shape[1], device=ids.device), targets.target.float()[:, None]
+        signalled = column >= targets.start[:, None] - 1
         if targets.progress is not None:
             progress = targets.progress
+        elif targets.segments is not None:
+            progress, target, signalled = vars(targets.segments).values()
+            # A method takes one target a row, so each column becomes a row of its own.
+            progress, target, columns = progress.reshape(-1, 1), target.reshape(-1, 1), 1
         elif self.conventions == "authors":
             progress, target = column.float().expand(ids.shape), (target - 1).clamp(min=1)
         else:
@@ -170,37 +228,27 @@ class Steering(nn.Module):
         progress, target = in_tokens(progress[:, -columns:], target, targets.unit)
         if noisy:
             progress = self.method.noisy(progress, target, self.width)
-        signalled = (column[-columns:] >= targets.start[:, None] - 1)[..., None]
-        self._set(progress, target, signalled)
+        return self._signal(progress, target, signalled[:, -columns:] if targets.segments is None else signalled)
 
-    def set_step(self, progress: Tensor, target: Tensor, unit: Unit) -> None:
-        """Set the signal for one step of rows with (B, 1) progress and target, without waiting for the GPU."""
-        self.clear()
-        if self.steers:
-            self._set(*in_tokens(progress.float(), target.float(), unit))
+    def step_signal(self, progress: Tensor, target: Tensor, unit: Unit) -> PassSignal:
+        """Return the signal for one step of rows with (B, 1) progress and target, without waiting for the GPU."""
+        return self._signal(*in_tokens(progress.float(), target.float(), unit)) if self.steers else PassSignal()
 
-    def _set(self, progress: Tensor, target: Tensor, signalled: Tensor | None = None) -> None:
-        if isinstance(self.method, EmbeddingMethod):
-            embedding = self.embedding(progress, target)
-            self.current.embedding = embedding if signalled is None else embedding * signalled
-        else:
-            self.current.progress = progress, target
+    def _signal(self, progress: Tensor, target: Tensor, signalled: Tensor | None = None) -> PassSignal:
+        if not isinstance(self.method, EmbeddingMethod):
+            return PassSignal(progress=(progress, target))
+        embedding = self.embedding(progress, target)
+        if signalled is not None:
+            embedding = embedding.view(*signalled.shape, -1) * signalled[..., None]
+        return PassSignal(embedding=embedding)
 
     def embedding(self, progress: Tensor, target: Tensor) -> Tensor:
         """Return the (B, T, D) signal at its amplitude for (B, T) progress and (B, 1) target in tokens."""
         assert isinstance(self.method, EmbeddingMethod)
         return self.method.embedding(progress, target, self.width) * (self.amplitude * self.factor)
 
-    def set_projected(self, projected: Tensor) -> None:
-        """Set (L, B, 1, D) projected signals for one step."""
-        self.current = PassSignal(projected=projected)
-
-    def clear(self) -> None:
-        """Remove the signal: the next forward pass is unsteered."""
-        self.current = PassSignal()
-
     def _add_at_input(self, scale: float, decoder: Any, args: Any, kwargs: Any) -> Any:
-        if self.current.embedding is None:
+        if self.current is None or self.current.embedding is None:
             return None
         ids = args[0] if args else kwargs.get("input_ids")
         embeds = kwargs.get("inputs_embeds")
@@ -210,6 +258,8 @@ class Steering(nn.Module):
 
     def _add_at_layer(self, number: int, name: str, _: nn.Module, args: Any) -> Any:
         current = self.current
+        if current is None:
+            return None
         if current.projected is not None:
             return _add_to_last(args[0], current.projected[number]), *args[1:]
         if current.embedding is not None:
@@ -217,14 +267,24 @@ class Steering(nn.Module):
         return None
 
     def _bias_attention(self, config: Any, attention: nn.Module, args: Any, kwargs: Any) -> Any:
-        if self.current.progress is None or not isinstance(self.method, AttentionMethod):
+        current = self.current
+        if current is None or current.progress is None or not isinstance(self.method, AttentionMethod):
             return None
         reader = self.family.reader
         with torch.no_grad():
             scores, readable = reader.scores(attention, args, kwargs, config)
-            counts = (count.to(scores.device) for count in self.current.progress)
+            counts = (count.to(scores.device) for count in current.progress)
             bias = self.amplitude * self.factor * self.method.bias(scores.float(), readable, *counts)
         return args, {**kwargs, reader.mask: reader.add(bias.to(scores), kwargs.get(reader.mask))}
+
+
+def no_contexts() -> tuple[AnyContext, AnyContext]:
+    """Return contexts for ``torch.utils.checkpoint`` that do nothing."""
+    return nullcontext(), nullcontext()
+
+
+def _double(_: nn.Module, __: Any, output: Tensor) -> Tensor:
+    return 2 * output
 
 
 def _add_to_last(hidden: Tensor, signal: Tensor) -> Tensor:
@@ -232,6 +292,17 @@ def _add_to_last(hidden: Tensor, signal: Tensor) -> Tensor:
     signal = signal[:, -hidden.shape[1] :].to(hidden)
     before = hidden.shape[1] - signal.shape[1]
     return torch.cat([hidden[:, :before], hidden[:, before:] + signal], 1) if before else hidden + signal
+
+
+def _check_one_text(labels: Tensor | None, position_ids: Tensor | None, attention_mask: Tensor | None) -> None:
+    """Refuse rows of several texts: a target belongs to one."""
+    packed = position_ids is not None and restarts(position_ids, attention_mask)
+    text = None if labels is None else labels != IGNORED
+    if packed or (text is not None and bool((text[:, 1:] & ~text[:, :-1]).sum(1).gt(~text[:, 0]).any())):
+        raise TargetError(
+            "A row holds several texts (positions that begin again, or labels with gaps), but has one target. Give "
+            "each text a row of its own, or leave the target out: then each text has the length of its labels."
+        )
 
 
 def _check_compatible(model: Any, family: Family, method: Method, conventions: str) -> None:

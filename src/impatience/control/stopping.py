@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import LogitsProcessor
 
 from impatience.lengths import Landing, Target, Unit, decode, ends_sentence, measure
@@ -55,6 +55,8 @@ class LandingProcessor(LogitsProcessor):  # type: ignore[misc]
         """Return (B, V) scores with the probability of tokens that may not follow moved to EOS."""
         copies = input_ids.shape[0] // self.target.shape[0]
         target, start = self.target.repeat_interleave(copies), self.start.repeat_interleave(copies)
+        if not input_ids.shape[1]:  # a prompt that is given as embeddings has no ids; the rules look at the last one
+            input_ids, start = nn.functional.pad(input_ids, (1, 0)), start + 1
         written = torch.arange(input_ids.shape[1], device=input_ids.device) >= start[:, None]
         rules = {
             Unit.TOKENS: self._tokens,

@@ -312,13 +312,12 @@ def weight_addresses(model: Any) -> list[int]:
 def prepared_model(model: LengthControlled) -> Iterator[None]:
     """Prepare a model for steps: attention copies no keys, and each row has a position of its own.
 
-    At the end, or after an error, the model is as before, and without a signal.
+    Other threads wait. At the end, or after an error, the model is as before.
     """
     inner: Any = unwrap(model.base)
     config, family = inner.config, model.family
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
-    model.clear_signal()
-    with ExitStack() as cleanup:
+    with model.exclusive(), ExitStack() as cleanup:
         if config._attn_implementation == "sdpa" and heads != config.num_attention_heads:
             cleanup.callback(inner.set_attn_implementation, "sdpa")
             inner.set_attn_implementation(GROUPED)

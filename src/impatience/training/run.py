@@ -88,9 +88,6 @@ def build_model(recipe: Recipe) -> tuple[LengthControlled, Any]:
     for weight_name, weight in base.named_parameters():
         if any(key in weight_name for key in unsaved):
             weight.requires_grad_(False)
-    if recipe.train.gradient_checkpointing:
-        base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        base.config.use_cache = False
     if lora := recipe.model.lora:
         from peft import LoraConfig, get_peft_model
 
@@ -101,6 +98,9 @@ def build_model(recipe: Recipe) -> tuple[LengthControlled, Any]:
         config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=modules)
         base = get_peft_model(base, config)
     model = attach(base, recipe.model.method, tokenizer=tokenizer, **recipe.model.options)
+    if recipe.train.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+        model.config.use_cache = False
     if recipe.model.start is not None:
         _load_start(recipe, model)
     return model, tokenizer

@@ -1,0 +1,221 @@
+"""The signal belongs to one forward pass: threads, nested calls, backward passes and direct calls of the base."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from impatience import LengthControlled, attach
+from impatience.errors import OptionError
+from impatience.families import FAMILIES
+from support.toys import EOS, tiny_model
+
+IDS = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12]])
+TYPES = [family.model_types[0] for family in FAMILIES.values()]
+
+
+def trained(kind: str = "llama", method: str = "glide", **options: Any) -> LengthControlled:
+    """Return a model whose projections are not zero, as after training."""
+    torch.manual_seed(1)
+    model = attach(tiny_model(kind), method, **options)
+    for weight in model.signal_parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    return model
+
+
+def labels_of(ids: Tensor, prompt: int) -> Tensor:
+    return ids.masked_fill(torch.arange(ids.shape[1]) < prompt, -100)
+
+
+# Threads and nested calls
+
+
+@pytest.mark.parametrize("method", ["glide", "pre"])
+def test_threads_write_what_one_thread_writes(method: str) -> None:
+    model = trained(method=method)
+    targets = [4, 7, 11, 18, 25, 33, 41, 52]
+
+    def write(target: int) -> list[int]:
+        ids: list[int] = model.generate(IDS[:1], target_tokens=target, landing="exact")[0].tolist()
+        return ids
+
+    alone = [write(target) for target in targets]
+    assert len({tuple(text[4:8]) for text in alone}) > 1  # the target matters from the first tokens on
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(write, targets * 4)) == alone * 4
+
+
+def test_forward_passes_and_texts_of_two_threads_do_not_mix() -> None:
+    model = trained()
+    text, labels = torch.arange(5, 25)[None], labels_of(torch.arange(5, 25)[None], 4)
+    logits, ids = model(text, labels=labels).logits, model.generate(IDS, target_tokens=30, landing="exact")
+    with ThreadPoolExecutor(2) as pool:
+        passes = [pool.submit(lambda: model(text, labels=labels).logits) for _ in range(20)]
+        texts = [pool.submit(model.generate, IDS, target_tokens=30, landing="exact") for _ in range(3)]
+        assert all(torch.equal(one.result(), logits) for one in passes)
+        assert all(torch.equal(one.result(), ids) for one in texts)
+
+
+class CallsInside(LogitsProcessor):
+    """Calls the model with another target at each step of a text."""
+
+    def __init__(self, model: LengthControlled) -> None:
+        self.model = model
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        self.model.generate(IDS[:1], target_tokens=3, landing="exact")
+        self.model(IDS[:1], labels=labels_of(IDS[:1], 2))
+        return scores
+
+
+@pytest.mark.parametrize("method", ["glide", "pre"])
+def test_a_call_inside_a_call_does_not_change_the_outer_text(method: str) -> None:
+    model = trained(method=method)
+    alone = model.generate(IDS, target_tokens=[9, 20], landing="exact")
+    inside = LogitsProcessorList([CallsInside(model)])
+    assert torch.equal(model.generate(IDS, target_tokens=[9, 20], landing="exact", logits_processor=inside), alone)
+    assert torch.equal(model.generate(IDS, target_tokens=[9, 20], landing="exact"), alone)
+
+
+# Training
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_after_a_training_step_the_base_is_not_steered(kind: str) -> None:
+    model = trained(kind).train()
+    inputs = {"input_ids": IDS, "decoder_input_ids": IDS} if model.family.encoder_decoder else {"input_ids": IDS}
+    before = model.base(**inputs).logits
+    model(IDS, labels=labels_of(IDS, 2)).loss.backward()
+    assert torch.equal(model.base(**inputs).logits, before)
+
+
+def gradients(model: LengthControlled, together: bool) -> list[Tensor]:
+    """Return the gradients of two texts of different lengths, with one backward pass or two."""
+    model.zero_grad()
+    texts = torch.arange(5, 15)[None], torch.arange(20, 50)[None]
+    losses = [lambda ids=ids: model(ids, labels=labels_of(ids, 3)).loss for ids in texts]
+    if together:
+        sum(loss() for loss in losses).backward()
+    else:
+        for loss in losses:
+            loss().backward()
+    return [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
+
+
+@pytest.mark.parametrize(("method", "kind"), [("glide", "llama"), ("glide", "gpt2"), ("glide", "t5"), ("laam", "bart")])
+def test_two_forward_passes_before_one_backward_pass_are_recomputed_with_their_own_signals(
+    method: str, kind: str
+) -> None:
+    model = trained(kind, method, noise=0).train()
+    expected = gradients(model, together=False)
+    model.gradient_checkpointing_enable()
+    for one, other in zip(gradients(model, together=True), expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_checkpointing_that_would_lose_the_signal_is_refused() -> None:
+    model = trained().train()
+    with pytest.raises(OptionError, match="use_reentrant=False"):
+        model.gradient_checkpointing_enable({"use_reentrant": True})
+    model.base.gradient_checkpointing_enable()
+    with pytest.raises(OptionError, match="Enable it on this model"):
+        model(IDS, labels=labels_of(IDS, 2))
+    model.gradient_checkpointing_disable()
+    assert model(IDS, labels=labels_of(IDS, 2)).loss.isfinite()
+
+
+def test_a_context_of_the_callers_own_is_kept_under_checkpointing() -> None:
+    from contextlib import contextmanager, nullcontext
+
+    entered = []
+
+    @contextmanager
+    def noted() -> Any:
+        entered.append(1)
+        yield
+
+    model = trained().train()
+    model.gradient_checkpointing_enable({"context_fn": lambda: (nullcontext(), noted())})
+    model(IDS, labels=labels_of(IDS, 2)).loss.backward()
+    assert len(entered) == len(model.family.layers_of(model.base))
+
+
+# Copies
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_pickled_and_a_deep_copy_write_the_same_and_are_independent(kind: str) -> None:
+    model = trained(kind)
+    expected = model.generate(IDS, target_tokens=12, landing="exact")
+    for twin in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert torch.equal(twin.generate(IDS, target_tokens=12, landing="exact"), expected)
+        for weight in twin.signal_parameters():
+            torch.nn.init.normal_(weight, std=3.0)
+        assert torch.equal(model.generate(IDS, target_tokens=12, landing="exact"), expected)
+        assert twin.family is model.family
+
+
+# Prompts that are given as embeddings
+
+
+@pytest.mark.parametrize("method", ["glide", "pre"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_embeddings_of_a_prompt_give_the_text_that_its_ids_give(kind: str, method: str) -> None:
+    model = trained(kind, method)
+    embeds = model.get_input_embeddings()(IDS)
+    mask = torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]])
+    options = {"attention_mask": mask, "target_tokens": [7, 15], "landing": "exact", "return_report": True}
+    ids, reports = model.generate(IDS, **options)
+    from_embeds, same = model.generate(inputs_embeds=embeds, **options)
+    assert torch.equal(from_embeds, ids[:, 4:])
+    assert same == reports
+
+
+def test_a_training_step_takes_embeddings_with_labels() -> None:
+    model = trained(noise=0).train()
+    expected = model(IDS, labels=labels_of(IDS, 2)).loss
+    embeds = model.get_input_embeddings()(IDS)
+    torch.testing.assert_close(model(inputs_embeds=embeds, labels=labels_of(IDS, 2)).loss, expected)
+
+
+# Other ways to write, and other vocabularies
+
+
+def test_continuous_batching_is_refused_because_it_has_no_target() -> None:
+    model = trained()
+    for method in (model.generate_batch, model.init_continuous_batching, model.continuous_batching_context_manager):
+        with pytest.raises(OptionError, match="without length control"):
+            method([[5, 6]], target_tokens=5)
+
+
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+def test_a_vocabulary_that_is_resized_after_attach_is_counted_anew(kind: str) -> None:
+    model = trained(kind)
+    model.resize_token_embeddings(model.config.vocab_size + 40, mean_resizing=False)
+    new = torch.full((1, 3), model.config.vocab_size - 1)
+    ids, (report,) = model.generate(new, target_tokens=9, landing="exact", return_report=True)
+    assert report.length == 9
+    assert int((ids[0] == EOS).sum()) == 1
+    assert model(new, labels=new).loss.isfinite()
+
+
+def test_a_default_target_is_used_where_a_call_has_none() -> None:
+    model = trained()
+    model.set_default_target(target_tokens=9)
+    expected = model.generate(IDS, target_tokens=9, landing="exact")
+    assert torch.equal(model.generate(IDS, landing="exact"), expected)
+    assert not torch.equal(model.generate(IDS, target_tokens=20, landing="exact"), expected)
+    logits = model(IDS, labels=labels_of(IDS, 2), target_tokens=9).logits
+    assert torch.equal(model(IDS, labels=labels_of(IDS, 2)).logits, logits)
+    model.set_default_target()
+    assert not torch.equal(model(IDS, labels=labels_of(IDS, 2)).logits, logits)
+    for bad in ({"words": 5}, {"target_words": 5, "target_tokens": 5}):
+        with pytest.raises(OptionError, match="give one of target_tokens"):
+            model.set_default_target(**bad)
