@@ -60,13 +60,13 @@ def test_validation_that_is_not_finite_leaves_standard_json(tmp_path: Path, monk
     assert "eval_loss" not in validation
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     pass
 
 
 def check(**flags: bool) -> tuple[FiniteCheck, Any]:
     def stop(step: int) -> None:
-        raise Stopped(step)
+        raise StoppedError(step)
 
     one = FiniteCheck(torch.device("cpu"), stop)
     return one, partial(one.on_step_end, None, TrainerState(global_step=8), TrainerControl(**flags))
@@ -80,7 +80,7 @@ def test_the_first_step_is_remembered_until_it_is_read(reads: str) -> None:
         for step, value in enumerate((1.0, 2.0, float("inf"), float("nan"), 3.0), 1):
             one.note(torch.tensor(value), step)
     quietly(model=model)
-    with pytest.raises(Stopped, match="3"):
+    with pytest.raises(StoppedError, match="3"):
         loudly(model=model)
 
 
@@ -91,7 +91,7 @@ def test_weights_are_looked_at_before_they_are_saved(value: float) -> None:
     with torch.no_grad():
         model.weight[1, 0] = value
     log(model=model)
-    with pytest.raises(Stopped, match="8"):
+    with pytest.raises(StoppedError, match="8"):
         save(model=model)
 
 

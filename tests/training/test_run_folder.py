@@ -168,9 +168,13 @@ def test_damaged_files_of_a_run_are_named(name: str, content: str | None, messag
     Run.start(tmp_path, toy(), FACTS)
     checkpoint(tmp_path, 8)
     (tmp_path / name).unlink() if content is None else (tmp_path / name).write_text(content)
-    with pytest.raises(RunError, match=re.escape(message)):
+
+    def resume() -> None:
         Run.reopen(tmp_path, toy()).refuse_changed_data({})
         Run(tmp_path).drop_metrics_after(8)
+
+    with pytest.raises(RunError, match=re.escape(message)):
+        resume()
 
 
 def test_metrics_are_standard_json(tmp_path: Path) -> None:
