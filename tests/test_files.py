@@ -1,10 +1,19 @@
-"""Files of JSON lines after a kill."""
+"""Files of JSON lines after a kill, and locks."""
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
+from typing import Any
 
-from impatience.files import JsonLines
+import pytest
+
+from impatience.errors import ReportError, RunError
+from impatience.files import JsonLines, lock_file, lock_folder
 
 
 def test_half_a_line_is_left_out_and_a_damaged_one_is_none(tmp_path: Path) -> None:
@@ -19,3 +28,70 @@ def test_half_a_line_is_left_out_and_a_damaged_one_is_none(tmp_path: Path) -> No
     assert rows[1][1] == whole
     lines.truncate(whole)
     assert len(list(lines.read())) == 2
+
+
+@pytest.mark.parametrize(("lock", "name"), [(lock_folder, "folder"), (lock_file, "out.jsonl")])
+def test_one_writer_at_a_time_by_whatever_path(lock: Any, name: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / name)
+    refused: list[str] = []
+
+    def second() -> None:
+        for path in (tmp_path / name, tmp_path / "link", tmp_path / "other" / ".." / name):
+            try:
+                with lock(path, ReportError):
+                    pass
+            except ReportError as error:
+                refused.append(str(error))
+
+    (tmp_path / "other").mkdir()
+    with lock(tmp_path / name, RunError):
+        second()
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+        with lock(tmp_path / "another", RunError):
+            pass
+    assert len(refused) == 6
+    assert refused[1].startswith(f"{tmp_path / 'link'} is in use: another process or thread is writing to it. Wait")
+    second()
+    assert len(refused) == 6, "the file that is left behind holds no lock"
+
+
+def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from impatience import errors, files\n"
+        "with files.lock_folder(Path(sys.argv[1]), errors.RunError): print('locked', flush=True); sys.stdin.read()"
+    )
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path], **pipes) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"locked\n"
+        with pytest.raises(RunError, match="in use"), lock_folder(tmp_path, RunError):
+            pass
+        child.kill()
+    with lock_folder(tmp_path, RunError):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with (
+        pytest.raises(RunError, match="file/run cannot be written: Not a directory"),
+        lock_folder(tmp_path / "file" / "run", RunError),
+    ):
+        pass
+
+
+def test_rows_that_cannot_be_written_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = JsonLines(tmp_path / "a.jsonl")
+    lines.append([{"a": 1}])
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            lines.append([{"a": 2}, {"a": 3}])
+    lines.append([{"a": 4}])
+    assert lines.file.read_text() == '{"a": 1}\n{"a": 4}\n'

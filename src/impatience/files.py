@@ -1,13 +1,19 @@
-"""Files that survive a kill: written in one step, or line by line."""
+"""Files that survive a kill, written in one step or line by line, and locks that keep other writers away."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
+
+from impatience.errors import ImpatienceError
+
+LOCK = ".lock"
 
 
 def write_whole(file: Path, text: str) -> None:
@@ -20,6 +26,56 @@ def write_whole(file: Path, text: str) -> None:
     temporary.replace(file)
 
 
+def sync(path: Path) -> None:
+    """Wait until a file, or the list of a folder's files, is on the disk."""
+    folder = path.is_dir()
+    if folder and os.name == "nt":
+        return  # Windows opens no folders
+    descriptor = os.open(path, os.O_RDONLY if folder else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def lock_folder(folder: Path, error: type[ImpatienceError]) -> Iterator[None]:
+    """Keep other processes and threads from writing to a folder, which is made if it is missing; see ``lock_file``."""
+    with _locked(folder, folder.resolve() / LOCK, error):
+        yield
+
+
+@contextmanager
+def lock_file(file: Path, error: type[ImpatienceError]) -> Iterator[None]:
+    """Keep other processes and threads from writing to a file, whatever links they reach it by.
+
+    The operating system frees a lock when its process ends, however that ends. A small file stays behind: if it were
+    deleted, a process that has just opened it and one that makes it anew could both hold the lock.
+    """
+    resolved = file.resolve()
+    with _locked(file, resolved.with_name(f".{resolved.name}{LOCK}"), error):
+        yield
+
+
+@contextmanager
+def _locked(path: Path, file: Path, error: type[ImpatienceError]) -> Iterator[None]:
+    lock = FileLock(file, timeout=0)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise error(
+            f"{path} is in use: another process or thread is writing to it. Wait until it has ended or stop it, or "
+            f"name another output."
+        ) from None
+    except OSError as problem:
+        raise error(f"{path} cannot be written: {problem.strerror or problem}.") from problem
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 class JsonLines:
     """A file of JSON objects, one a line, that only grows; a kill may leave half a line at its end."""
 
@@ -27,7 +83,11 @@ class JsonLines:
         self.file = file
 
     def read(self) -> Iterator[tuple[dict[str, Any] | None, int]]:
-        """Yield each row, None if it is damaged, and the position of its end; half a line at the end is left out."""
+        """Yield each row, None if it is damaged, and the position of its end.
+
+        Only an end without a line break is left out: it is what a kill or a full disk leaves of rows that ``append``
+        has not confirmed.
+        """
         if not self.file.exists():
             return
         position = 0
@@ -47,11 +107,17 @@ class JsonLines:
             file.truncate(size)
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add rows; they are on disk when this returns."""
+        """Add rows; they are on disk when this returns. If they cannot be written, none of them is added."""
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         if not lines:
             return
-        with self.file.open("ab") as file:
-            file.write(lines.encode(errors="backslashreplace"))  # a lone surrogate becomes JSON again
-            file.flush()
-            os.fsync(file.fileno())
+        size = self.file.stat().st_size if self.file.exists() else 0
+        try:
+            with self.file.open("ab") as file:
+                file.write(lines.encode(errors="backslashreplace"))  # a lone surrogate becomes JSON again
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            with suppress(OSError):
+                os.truncate(self.file, size)  # half a line here would damage the next one
+            raise

@@ -74,6 +74,8 @@ def test_a_folder_that_cannot_be_made_is_refused(data: Path, tmp_path: Path) -> 
     ("change", "message"),
     [
         (lambda lines: [*lines[:2], b"{broken\n", *lines[3:]], "line 3 is damaged"),
+        (lambda lines: [*lines[:2], b"{broken\n"], "line 3 is damaged"),
+        (lambda lines: [*lines[:2], b"{broken\n", lines[3][:9]], "line 3 is damaged"),
         (lambda lines: [lines[1], lines[0], *lines[2:]], "line 1: .* does not request this text"),
         (lambda lines: [*lines, lines[-1]], "line 23: .* does not request this text"),
     ],

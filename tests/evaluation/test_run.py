@@ -104,6 +104,21 @@ def test_batches_have_similar_lengths_and_depend_on_the_requests_alone() -> None
         assert [[request.id for request in batch] for batch in batches(order, 4)] == expected
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_one_evaluation_at_a_time(resume: bool, data: Path, tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def second(done: int, total: int, note: str) -> None:
+        try:
+            run(data, tmp_path, resume=resume)
+        except ReportError as error:
+            refused.append(str(error))
+
+    assert run(data, tmp_path, on_progress=second).count == 22
+    assert len(refused) == 7
+    assert refused[0].startswith(f"{tmp_path} is in use: another process or thread is writing to it")
+
+
 @pytest.mark.slow
 def test_a_killed_evaluation_resumes_to_the_same_bytes(
     data: Path, complete_files: dict[str, bytes], tmp_path: Path

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.parquet
 
 from impatience import LengthControlled, attach
+from impatience.files import LOCK
 from impatience.sources import toy
 
 CHILD = Path(__file__).parents[1] / "support" / "evaluate_child.py"
@@ -17,7 +18,7 @@ RUNG_LENGTHS = {"title": 3, "digest": 24}
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
-    assert {file.name for file in folder.iterdir()} == set(FILES)
+    assert {file.name for file in folder.iterdir()} - {LOCK} == set(FILES)
     return {name: (folder / name).read_bytes() for name in FILES}
 
 

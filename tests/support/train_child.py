@@ -39,5 +39,32 @@ def train_and_kill(*args: Any, step: int = -1, writing: int = -1) -> None:
     train(*args)
 
 
+def spoiled(what: str, step: int, rank: int = 0) -> type[LengthTrainer]:
+    """Return a trainer whose loss, or one gradient, is not finite at a step of one process."""
+
+    class Spoiled(LengthTrainer):
+        def training_step(self, model: Any, *args: Any, **kwargs: Any) -> Any:
+            loss = super().training_step(model, *args, **kwargs)
+            if what == "gradient" and self._now:
+                next(weight for weight in model.parameters() if weight.grad is not None).grad.view(-1)[-1] = torch.inf
+            return loss
+
+        def compute_loss(self, model: Any, *args: Any, **kwargs: Any) -> Any:
+            loss = super().compute_loss(model, *args, **kwargs)
+            return loss * torch.nan if what == "loss" and self._now and model.training else loss
+
+        @property
+        def _now(self) -> bool:
+            return bool(self.state.global_step == step - 1 and self.args.process_index == rank)
+
+    return Spoiled
+
+
+def train_spoiled(*args: Any, what: str, step: int, rank: int) -> None:
+    """Train until something is not finite."""
+    run.LengthTrainer = spoiled(what, step, rank)  # type: ignore[misc]
+    train(*args)
+
+
 if __name__ == "__main__":
     train(Path(sys.argv[1]), Path(sys.argv[2]), dict(change.split("=", 1) for change in sys.argv[3:]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from safetensors.torch import save_file
 
 from impatience.data import load
 from impatience.errors import RunError
+from impatience.files import lock_folder
+from impatience.training.checkpoint import mark_complete
 from impatience.training.run import train
 from impatience.training.run_folder import Run
 from impatience.training.trainer import LengthTrainer
@@ -68,6 +71,7 @@ def test_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     folder = train(toy(train__steps=8), tmp_path / "run")
     (folder / "README.md").unlink()
     save_file({"other": torch.zeros(2)}, folder / "checkpoint-8" / "model.safetensors")
+    mark_complete(folder / "checkpoint-8", 8)
     with pytest.raises(RunError, match="does not fit this model"):
         train(toy(train__steps=8), folder, resume=True)
 
@@ -92,3 +96,99 @@ def test_early_stop_is_final_also_when_resumed(tmp_path: Path) -> None:
     (folder / "README.md").unlink()
     train(recipe, folder, resume=True)
     assert Run(folder).checkpoints()[-1].name == stopped
+
+
+def test_damaged_checkpoint_is_left_for_an_older_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = train(toy(), tmp_path / "run")
+    model = folder / "model" / "model.safetensors"
+    weights = model.read_bytes()
+    (folder / "README.md").unlink()
+    newest = folder / "checkpoint-24" / "model.safetensors"
+    content = bytearray(newest.read_bytes())
+    content[-5] ^= 0x40
+    newest.write_bytes(content)
+    train(toy(), folder, resume=True)
+    said = capsys.readouterr().err
+    assert "checkpoint-24 is damaged: model.safetensors has changed; it is removed" in said
+    assert "Continuing from checkpoint-16" in said
+    assert model.read_bytes() == weights
+
+
+FACTS: dict[str, Any] = {"environment": {}, "seed": 0, "data": {}, "data_dir": None}
+
+
+def checkpoint(folder: Path, step: int) -> Path:
+    path = folder / f"checkpoint-{step}"
+    (path / "shards").mkdir(parents=True)
+    for name in ("optimizer.pt", "shards/one"):
+        (path / name).write_bytes(b"content of some length")
+    mark_complete(path, step)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("optimizer.pt", b"content", "optimizer.pt has changed"),
+        ("shards/one", None, "shards/one is missing"),
+        ("complete.json", b'{"step": 16', "complete.json cannot be read"),
+        ("complete.json", b'{"step": 16}', "complete.json cannot be read"),
+    ],
+)
+def test_every_damage_of_a_checkpoint_is_found(name: str, content: bytes | None, reason: str, tmp_path: Path) -> None:
+    newest, older, oldest = (checkpoint(tmp_path, step) for step in (24, 16, 8))
+    run, said = Run(tmp_path), list[str]()
+    run.remove_unusable_checkpoints(said.append)
+    assert (said, run.checkpoints()) == ([], [oldest, older, newest])
+    for path in (oldest, newest):
+        (path / name).unlink() if content is None else (path / name).write_bytes(content)
+    run.remove_unusable_checkpoints(said.append)
+    assert said == [f"checkpoint-24 is damaged: {reason}; it is removed."]
+    assert run.checkpoints() == [oldest, older]
+    shutil.rmtree(older)
+    with pytest.raises(RunError, match=f"no undamaged checkpoint. checkpoint-8 is damaged: {reason}"):
+        run.remove_unusable_checkpoints(said.append)
+    assert run.checkpoints() == [oldest]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("recipe.yaml", "model: {", "recipe.yaml is damaged"),
+        ("recipe.yaml", "model: {base: toy-bart}", "recipe.yaml is damaged"),
+        ("recipe.yaml", None, "recipe.yaml is damaged"),
+        ("run.json", '{"data": ', "run.json is damaged"),
+        ("run.json", "[]", "run.json is damaged"),
+        ("run.json", '{"data": {}}', "run.json is damaged"),
+        ("metrics.jsonl", '{"step": 1}\n{"loss"\n{"step": 2}\n', "metrics.jsonl, line 2 is damaged"),
+        ("metrics.jsonl", '{"loss": 1}\n', "metrics.jsonl, line 1 is damaged"),
+    ],
+)
+def test_damaged_files_of_a_run_are_named(name: str, content: str | None, message: str, tmp_path: Path) -> None:
+    Run.start(tmp_path, toy(), FACTS)
+    checkpoint(tmp_path, 8)
+    (tmp_path / name).unlink() if content is None else (tmp_path / name).write_text(content)
+
+    def resume() -> None:
+        Run.reopen(tmp_path, toy()).refuse_changed_data({})
+        Run(tmp_path).drop_metrics_after(8)
+
+    with pytest.raises(RunError, match=re.escape(message)):
+        resume()
+
+
+def test_metrics_are_standard_json(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.log({"step": 4, "eval_loss": float("nan"), "grad_norm": float("inf"), "final": True})
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 4, "final": true}\n'
+
+
+def test_folder_in_use_is_refused(tmp_path: Path) -> None:
+    Run.start(tmp_path / "begun", toy(), FACTS)
+    for name, resume in (("begun", True), ("new", False)):
+        (tmp_path / f"link to {name}").symlink_to(tmp_path / name)
+        with (
+            lock_folder(tmp_path / name, RunError),
+            pytest.raises(RunError, match=rf"link to {name} is in use: another process or thread"),
+        ):
+            train(toy(), tmp_path / f"link to {name}", resume=resume)

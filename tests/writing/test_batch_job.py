@@ -187,12 +187,25 @@ def test_another_job_is_refused(tmp_path: Path, writer: Writer) -> None:
         batch_job.write(writer, source, out, RowDefaults())
 
 
+def test_changed_weights_of_the_same_name_are_refused(tmp_path: Path, toy_folder: Path) -> None:
+    source, out = make(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out.jsonl"
+    writer = load(toy_folder, quiet=True)
+    batch_job.write(writer, source, out, RowDefaults(), model="mine")
+    list(writer.model.parameters())[-1].data.view(-1)[-1] += 1
+    with pytest.raises(RunError, match="begun with other weights: the model 'mine' has changed"):
+        batch_job.write(writer, source, out, RowDefaults(), model="mine")
+    assert batch_job.write(writer, source, out, RowDefaults(), model="mine", restart=True).written == 1
+
+
 def test_one_process_at_a_time(tmp_path: Path, writer: Writer) -> None:
     source, out = make(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out.jsonl"
 
+    (tmp_path / "link.jsonl").symlink_to(out)
+
     def second(rows: int) -> None:
-        with pytest.raises(RunError, match="Another process is writing"):
-            batch_job.write(writer, source, out, RowDefaults())
+        for path in (out, tmp_path / "link.jsonl"):
+            with pytest.raises(RunError, match=f"^{path} is in use: another process or thread is writing to it"):
+                batch_job.write(writer, source, path, RowDefaults())
 
     assert batch_job.write(writer, source, out, RowDefaults(), report_rows=second).written == 1
 

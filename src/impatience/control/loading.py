@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +44,7 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
     source = resolve(name, quiet=quiet)
     if (Path(source) / "run.json").is_file():
         if not (Path(source) / "model" / PROMPT).is_file():
-            raise ModelFilesError(f"The run in {source} has no model yet. Finish it: impatience train --resume.")
+            raise ModelFilesError(f"The run in {source} has no model yet. Finish it: {resume_command(Path(source))}")
         source = str(Path(source) / "model")
     options: dict[str, Any] = {} if torch.cuda.is_available() else {"dtype": torch.float32}
     try:
@@ -62,6 +63,11 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
             f"lists, or one on the hub, which must be within reach."
         ) from error
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), prompt
+
+
+def resume_command(run: Path) -> str:
+    """Return the command that continues a training run; its folder has the recipe with all changes."""
+    return f"impatience train {shlex.quote(str(run / 'recipe.yaml'))} --out {shlex.quote(str(run))} --resume"
 
 
 @contextmanager

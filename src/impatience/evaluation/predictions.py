@@ -106,18 +106,14 @@ class Predictions:
             yield chunk
 
     def _rows(self) -> Iterator[tuple[dict[str, Any], int]]:
-        """Read each row with the position of its end; a damaged last line is left out, and another is an error."""
-        damaged = 0
+        """Read each row with the position of its end; half a line at the end is left out."""
         for number, (row, position) in enumerate(self._lines.read(), 1):
-            if damaged:
+            if row is None:
                 raise ReportError(
-                    f"{self.file}, line {damaged} is damaged. Remove it and all lines after it, and continue with "
+                    f"{self.file}, line {number} is damaged. Remove it and all lines after it, and continue with "
                     "--resume."
                 )
-            if row is None:
-                damaged = number
-            else:
-                yield row, position
+            yield row, position
 
 
 def _parse(row: Mapping[str, Any], name: Path) -> Prediction:

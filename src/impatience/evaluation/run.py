@@ -21,6 +21,7 @@ import torch
 from transformers import GenerationConfig
 
 from impatience.config import build
+from impatience.control.fingerprint import fingerprint
 from impatience.control.loading import generation_settings, name_from_anywhere, open_model
 from impatience.control.model import LengthControlled
 from impatience.data import Encoder, Request, Spec, checksum, load
@@ -33,6 +34,7 @@ from impatience.evaluation.predictions import Predictions, write_or_check_config
 from impatience.evaluation.report import EvalReport
 from impatience.evaluation.scoring import DEFAULT_BUCKET, DEFAULT_METRICS, choose, choose_metrics, name_of, score
 from impatience.families import unwrap
+from impatience.files import lock_folder
 from impatience.lengths import Unit
 from impatience.methods import METHODS
 from impatience.metrics import Metric, Prediction
@@ -145,7 +147,7 @@ def evaluate(
         on_progress: Called with the number of texts that are done, their total, and the error so far.
 
     Raises:
-        ReportError: If the folder holds another evaluation, or cannot be written.
+        ReportError: If the folder holds another evaluation, is in use, or cannot be written.
         DataError: If the data cannot be read, or the protocol makes no request.
         OptionError: If an option is not accepted.
     """
@@ -191,13 +193,15 @@ def evaluate(
         "limit": limit,
     }
     labels = dict.fromkeys(request.group for request in requests if request.group)
-    write_or_check_config(predictions, {"config": config, "count": len(requests), "groups": list(labels)})
     origin = (name_from_anywhere(evaluated.source), evaluated.prompt, generator.settings, weights)
     load_elsewhere = partial(load_batch_writer, *origin, chosen_strategy, seed)
     write_here = partial(_write_batch, generator, chosen_strategy, seed)
     task = Task(write_here, None if evaluated.source == _IN_MEMORY else load_elsewhere)
-    _write_missing(engine or choose_engine("local"), task, plan, predictions, on_progress)
-    return None if metrics is None else score(Path(out), list(scorers.values()), bucket=bucket)
+    with lock_folder(Path(out), ReportError):
+        check_new(Path(out), resume=resume)  # another process may have written texts meanwhile
+        write_or_check_config(predictions, {"config": config, "count": len(requests), "groups": list(labels)})
+        _write_missing(engine or choose_engine("local"), task, plan, predictions, on_progress)
+        return None if metrics is None else score(Path(out), list(scorers.values()), bucket=bucket)
 
 
 def check_new(folder: Path, *, resume: bool) -> Predictions:
@@ -221,15 +225,6 @@ def batches(requests: Sequence[Request], size: int) -> list[tuple[Request, ...]]
     """Group requests of similar length into batches, the longest first: what does not fit into memory fails at once."""
     order = sorted(requests, key=lambda request: (-request.target, -len(request.text), request.id))
     return [tuple(order[start : start + size]) for start in range(0, len(order), size)]
-
-
-def fingerprint(model: LengthControlled) -> str:
-    """Return a SHA-256 of the names, shapes and first values of a model's weights, which training changes."""
-    digest = hashlib.sha256()
-    for name, weight in model.named_parameters():
-        digest.update(f"{name} {tuple(weight.shape)}".encode())
-        digest.update(weight.detach().flatten()[:64].float().cpu().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _check_generate(settings: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -20,8 +21,8 @@ from impatience.control.attach import attach
 from impatience.control.model import LengthControlled
 from impatience.control.storage import PROMPT, load_base
 from impatience.data import Encoder, Example, Spec, checksum, load
-from impatience.errors import DataError, LongTargetError, OptionError
-from impatience.files import write_whole
+from impatience.errors import DataError, LongTargetError, OptionError, RunError
+from impatience.files import lock_folder, write_whole
 from impatience.lengths import split_sentences
 from impatience.sources import resolve, toy
 from impatience.training.model_card import model_card
@@ -39,30 +40,55 @@ def train(recipe: Recipe, out: Path | None = None, *, resume: bool = False, data
         recipe: The recipe.
         out: The run folder; ``runs/<name>`` if None.
         resume: Continue the run in that folder.
-        data_dir: Folder of the built data sets; IMPATIENCE_DATA if None.
+        data_dir: Folder of the built data sets; IMPATIENCE_DATA, or when resuming the folder used before, if None.
 
     Returns:
         The run folder, with the trained model in ``model/``.
     """
     folder = out or Path("runs") / recipe.name
-    if resume and Run.reopen(folder, recipe).finished:
-        _print(f"{folder} is finished already.")
-        return folder
     if not resume:
         Run.refuse_existing(folder)
+    elif (before := Run.reopen(folder, recipe)).finished:
+        _print(f"{folder} is finished already.")
+        return folder
+    elif data_dir is None and (used := before.facts()["data_dir"]):
+        data_dir = Path(used)
     arguments = training_arguments(recipe, folder)
+    with ExitStack() as held:
+        if arguments.process_index == 0 and resume:
+            held.enter_context(lock_folder(folder, RunError))
+        set_seed(recipe.train.seed)
+        model, tokenizer = build_model(recipe)
+        rows = {split: encode(recipe, split, model, tokenizer, data_dir) for split in ("train", "validation")}
+        if arguments.process_index == 0 and not resume:
+            held.enter_context(lock_folder(folder, RunError))  # now that nothing is wrong with the recipe
+        _train_locked(recipe, folder, arguments, model, rows, data_dir, resume=resume)
+    return folder
+
+
+def _train_locked(
+    recipe: Recipe,
+    folder: Path,
+    arguments: TrainingArguments,
+    model: LengthControlled,
+    rows: dict[str, list[Row]],
+    data_dir: Path | None,
+    *,
+    resume: bool,
+) -> None:
+    """Start or continue the run in a folder that no other process writes to, and save its model."""
     is_main = arguments.process_index == 0
     report: Report = _print if is_main else lambda _: None
-    set_seed(recipe.train.seed)
-    model, tokenizer = build_model(recipe)
-    rows = {split: encode(recipe, split, model, tokenizer, data_dir) for split in ("train", "validation")}
     with arguments.main_process_first(local=False):
         if is_main and not resume:
             Run.start(folder, recipe, _facts(recipe, rows, data_dir))
         run = Run(folder, recipe.train.keep_checkpoints)
-        checkpoint = run.last_checkpoint(report) if resume else None
         if is_main and resume:
             run.refuse_changed_data(_facts(recipe, rows, data_dir)["data"])
+            run.remove_unusable_checkpoints(report)
+            run.save_recipe(recipe)
+        checkpoint = run.last_checkpoint(report) if resume else None
+        if is_main and resume:
             run.drop_metrics_after(int(checkpoint.name.split("-")[1]) if checkpoint else 0)
     trainer = LengthTrainer(model, recipe, run, rows["train"], rows["validation"], arguments)
     trainer.remove_callback(PrinterCallback)
@@ -78,7 +104,6 @@ def train(recipe: Recipe, out: Path | None = None, *, resume: bool = False, data
         with disable_input_dtype_casting(model):  # adapters would hold their inputs a second time, in float32
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     save_result(trainer, run, report)
-    return folder
 
 
 def build_model(recipe: Recipe) -> tuple[LengthControlled, Any]:
@@ -208,7 +233,12 @@ def _facts(recipe: Recipe, rows: dict[str, list[Row]], data_dir: Path | None) ->
         }
         for split in rows
     }
-    return {"environment": environment.environment(), "seed": recipe.train.seed, "data": data}
+    return {
+        "environment": environment.environment(),
+        "seed": recipe.train.seed,
+        "data": data,
+        "data_dir": None if data_dir is None else str(data_dir.resolve()),
+    }
 
 
 def training_arguments(recipe: Recipe, folder: Path) -> TrainingArguments:
@@ -317,6 +347,7 @@ def measure_peak() -> float | None:
 
 def save_result(trainer: LengthTrainer, run: Run, report: Report) -> None:
     """Save the trained model and write its card."""
+    trainer.finite.check_weights(trainer.model, trainer.state.global_step)
     metrics, state = trainer.length_error(), trainer.gathered_state()
     if trainer.is_world_process_zero():
         run.log({"step": trainer.state.global_step, **metrics, "final": True})

@@ -3,7 +3,7 @@
 recipe.yaml         the recipe with every default filled in
 run.json            versions, hardware, commit, seed, data checksums
 metrics.jsonl       one line for each log: step, loss, tokens/s, length error …
-checkpoint-N/       used by --resume; complete.json is written last, and a checkpoint without it is removed
+checkpoint-N/       used by --resume if all of it is as it was written; complete.json says so
 model/              the trained model, as LengthControlled.from_pretrained reads it
 README.md           the model card, written last of all
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,11 +22,14 @@ from typing import Any
 import yaml
 
 from impatience.config import build
-from impatience.errors import RunError
-from impatience.files import write_whole
+from impatience.control.loading import resume_command
+from impatience.errors import OptionError, RunError
+from impatience.files import JsonLines, write_whole
+from impatience.training.checkpoint import find_damage, is_complete, mark_complete
 from impatience.training.recipe import Recipe
 
-COMPLETE = "complete.json"
+CHANGEABLE = {"train.cuda_graphs", "train.precision"}
+"""Keys of a recipe that may change when a run is continued: they say how to compute, not what."""
 
 
 class Run:
@@ -39,37 +43,57 @@ class Run:
         """Make a new run folder; of several processes only one may call this."""
         cls.refuse_existing(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / "recipe.yaml", yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True))
+        run = cls(folder, recipe.train.keep_checkpoints)
+        run.save_recipe(recipe)
         write_whole(folder / "run.json", json.dumps(facts, indent=2) + "\n")
-        return cls(folder, recipe.train.keep_checkpoints)
+        return run
+
+    def save_recipe(self, recipe: Recipe) -> None:
+        """Write the recipe with every default filled in."""
+        text = yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True)
+        write_whole(self.folder / "recipe.yaml", text)
 
     @staticmethod
     def refuse_existing(folder: Path) -> None:
         """Raise a RunError if the folder holds a run."""
         if (folder / "run.json").exists():
             raise RunError(
-                f"{folder} holds a run already. Continue it with --resume, or name another folder with --out."
+                f"{folder} holds a run already. Continue it: {resume_command(folder)}, or name another folder with "
+                f"--out."
             )
 
     def refuse_changed_data(self, data: dict[str, Any]) -> None:
         """Raise a RunError if the data is not what the run was started on."""
-        if json.loads((self.folder / "run.json").read_text(encoding="utf-8"))["data"] != data:
+        if self.facts()["data"] != data:
             raise RunError(
                 f"The data of {self.folder} has changed since the run was started (see run.json). Restore the data, or "
                 f"start a new run with --out."
             )
+
+    def facts(self) -> dict[str, Any]:
+        """Return the content of run.json."""
+        file = self.folder / "run.json"
+        try:
+            facts = json.loads(file.read_text(encoding="utf-8"))
+            return {name: facts[name] for name in ("environment", "seed", "data", "data_dir")}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise _damaged(file) from error
 
     @classmethod
     def reopen(cls, folder: Path, recipe: Recipe) -> Run:
         """Open a run folder to continue the run."""
         if not (folder / "run.json").exists():
             raise RunError(f"{folder} holds no run to resume. Leave out --resume to start one.")
-        saved = build(Recipe, yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8")), str(folder))
-        if saved.to_dict() != recipe.to_dict():
-            changed = set(_flat(saved.to_dict()).items()) ^ set(_flat(recipe.to_dict()).items())
+        file = folder / "recipe.yaml"
+        try:
+            saved = build(Recipe, yaml.safe_load(file.read_text(encoding="utf-8")), str(folder))
+        except (OSError, ValueError, yaml.YAMLError, OptionError) as error:
+            raise _damaged(file) from error
+        values = set(_flat(saved.to_dict()).items()) ^ set(_flat(recipe.to_dict()).items())
+        if changed := {name for name, _ in values} - CHANGEABLE:
             raise RunError(
-                f"{folder} was started with another recipe; different: {', '.join(sorted({k for k, _ in changed}))}. "
-                f"Resume it with its own recipe ({folder / 'recipe.yaml'}), or start a new run with --out."
+                f"{folder} was started with another recipe; different: {', '.join(sorted(changed))}. Resume it with "
+                f"its own: {resume_command(folder)}, or start a new run with --out."
             )
         return cls(folder, recipe.train.keep_checkpoints)
 
@@ -89,15 +113,35 @@ class Run:
 
     def checkpoints(self) -> list[Path]:
         """Return the complete checkpoints, oldest first."""
-        complete = [path for path in self.folder.glob("checkpoint-*") if (path / COMPLETE).exists()]
+        complete = filter(is_complete, self.folder.glob("checkpoint-*"))
         return sorted(complete, key=lambda path: int(path.name.split("-")[1]))
 
-    def last_checkpoint(self, report: Callable[[str], None]) -> Path | None:
-        """Return the newest complete checkpoint, and remove the incomplete ones."""
+    def remove_unusable_checkpoints(self, report: Callable[[str], None]) -> None:
+        """Remove the checkpoints after the newest one that is complete and as it was written.
+
+        Raises:
+            RunError: If some are complete, but each of them is damaged; then they stay.
+        """
+        damaged: dict[Path, str] = {}
+        for path in reversed(self.checkpoints()):
+            if not (damage := find_damage(path)):
+                break
+            damaged[path] = f"{path.name} is damaged: {damage}"
+        else:
+            if damaged:
+                raise RunError(
+                    f"{self.folder} cannot be continued: it has no undamaged checkpoint. {'; '.join(damaged.values())}."
+                    f" Restore one from a copy, or start a new run with --out."
+                )
         for path in self.folder.glob("checkpoint-*"):
-            if not (path / COMPLETE).exists():
-                report(f"{path.name} was not finished when the run stopped; it is removed.")
-                shutil.rmtree(path)
+            if not is_complete(path):
+                damaged[path] = f"{path.name} was not finished when the run stopped"
+        for path, reason in damaged.items():
+            report(f"{reason}; it is removed.")
+            shutil.rmtree(path)
+
+    def last_checkpoint(self, report: Callable[[str], None]) -> Path | None:
+        """Return the newest complete checkpoint."""
         last = next(reversed(self.checkpoints()), None)
         missing = "There is no complete checkpoint; starting from the beginning."
         report(f"Continuing from {last.name}." if last else missing)
@@ -115,7 +159,7 @@ class Run:
             yield
             wait()
             if writes:
-                write_whole(folder / COMPLETE, json.dumps({"step": step}) + "\n")
+                mark_complete(folder, step)
         except Exception as error:
             shutil.rmtree(folder, ignore_errors=True)
             if _disk_is_full(error, self.folder):
@@ -123,30 +167,54 @@ class Run:
                 rest = f"{older[-1].name} is complete" if older else "there is no older checkpoint"
                 raise RunError(
                     f"No space left for checkpoint-{step} in {self.folder}; {rest}. "
-                    f"Free some space and continue with --resume."
+                    f"Free some space and continue: {resume_command(self.folder)}"
                 ) from error
             raise
         if writes:
             for path in self.checkpoints()[: -self.keep]:
                 shutil.rmtree(path)
 
+    def stop_at(self, step: int, remedies: dict[str, str]) -> None:
+        """Raise the RunError of a step that was not finite; ``remedies`` are changes that may help, by key."""
+        good = self.checkpoints()
+        kept = f"{good[-1].name} is the last good checkpoint" if good else "There is no checkpoint from before"
+        advice = "Start a new run with a lower train.learning_rate and another --out."
+        if remedies:
+            changes = " ".join(f"--set {name}={value}" for name, value in remedies.items())
+            advice += f" Or continue with slower but safer steps: {resume_command(self.folder)} {changes}"
+        raise RunError(
+            f"The loss, a gradient or a weight was not a finite number at step {step} of {self.folder}. The run has "
+            f"stopped, and nothing was saved from that step on. {kept}. {advice}"
+        )
+
     # Metrics
 
     def log(self, metrics: dict[str, Any]) -> None:
-        """Append one line to the metrics."""
+        """Append one line to the metrics; JSON has no NaN and no infinity, so these are left out."""
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(metrics) + "\n")
+            file.write(json.dumps(finite) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return all metrics, without a last line that a kill cut short."""
-        file = self.folder / "metrics.jsonl"
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        lines = JsonLines(self.folder / "metrics.jsonl")
+        found = []
+        for number, (line, _) in enumerate(lines.read(), 1):
+            if line is None or not isinstance(line.get("step"), int):
+                raise RunError(f"{lines.file}, line {number} is damaged. Remove that line, and run the command again.")
+            found.append(line)
+        return found
 
     def drop_metrics_after(self, step: int) -> None:
         """Remove the metrics after a step, and the final ones, because they will be logged again."""
         lines = [line for line in self.metrics() if line["step"] <= step and not line.get("final")]
         write_whole(self.folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def _damaged(file: Path) -> RunError:
+    return RunError(
+        f"{file} is damaged, so the run cannot be continued. Restore it from a copy, or start a new run with --out."
+    )
 
 
 def _disk_is_full(error: BaseException, folder: Path) -> bool:

@@ -26,6 +26,7 @@ from impatience.errors import OptionError, RunError
 from impatience.families import unwrap
 from impatience.training.cuda_graphs import TrainingGraphs
 from impatience.training.decoys import Decoys
+from impatience.training.finite import FiniteCheck
 from impatience.training.recipe import Recipe, TrainPart
 from impatience.training.run_folder import Run
 
@@ -58,6 +59,8 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         self.model_accepts_loss_kwargs = self.loss_is_scaled_for_ga = True
         self.tokens_seen = 0
         self.graphs = self._make_graphs()
+        self.finite = FiniteCheck(arguments.device, self._stop_at)
+        self.add_callback(self.finite)
 
     def _collate(self, rows: list[Row]) -> dict[str, Any]:
         """Make a batch.
@@ -93,8 +96,25 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """Compute gradients, by a recorded graph if there are graphs."""
-        if self.graphs is None:
-            return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[no-any-return]
+        run = super().training_step if self.graphs is None else self._recorded_step
+        loss: Tensor = run(model, inputs, num_items_in_batch)
+        self.finite.note(loss, self.state.global_step + 1)
+        return loss
+
+    def _clip_grad_norm(self, model: Any) -> Any:
+        """Clip the gradients; their norm is finite only if all of them are."""
+        norm = super()._clip_grad_norm(model)
+        self.finite.note(norm, self.state.global_step + 1)
+        return norm
+
+    def _stop_at(self, step: int) -> None:
+        """Stop a training that went wrong at a step, with advice."""
+        computing = [("train.cuda_graphs", "false")] if self.graphs is not None else []
+        computing += [("train.precision", "fp32")] if self.recipe.train.in_bf16 else []
+        self.run.stop_at(step, dict(computing))
+
+    def _recorded_step(self, model: Any, inputs: Any, num_items_in_batch: Any) -> Tensor:
+        assert self.graphs is not None
         model.train()
         inputs = self._prepare_inputs(inputs)
         self.tokens_seen += inputs.pop("tokens")

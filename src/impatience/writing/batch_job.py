@@ -9,8 +9,6 @@ input or other options is rejected, because it would mix the texts of two jobs.
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,12 +17,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from impatience.control.fingerprint import fingerprint
 from impatience.control.loading import name_from_anywhere
 from impatience.data import Request, file_checksum, read_rows
 from impatience.decoding.results import Result
 from impatience.engines import ENGINES, Engine, Task, choose
 from impatience.errors import DataError, ImpatienceError, RunError, SourceError
-from impatience.files import JsonLines
+from impatience.files import JsonLines, lock_file, write_whole
 from impatience.lengths import Landing, Unit
 from impatience.writing.writer import Writer, load
 from impatience.writing.writing_systems import ratio_target
@@ -89,7 +88,8 @@ def write(
     """
     if source.resolve() == out.resolve():
         raise RunError(f"{out} is the input: name another file to write to.")
-    with _open_job(source, out, {"model": model, **vars(defaults)}, restart=restart) as (texts, rejects):
+    weights, options = fingerprint(writer.model), {"model": model, **vars(defaults)}
+    with _open_job(source, out, options, weights, restart=restart) as (texts, rejects):
         done, rejected = set(map(str, _recover(texts, "id"))), set(_recover(rejects, "row"))
         found, room = len(done), writer.budget if budget is None else budget
         row_numbers: dict[str, int] = {}
@@ -235,39 +235,34 @@ def _recover(lines: JsonLines, field: str) -> list[Any]:
 
 @contextmanager
 def _open_job(
-    source: Path, out: Path, options: Mapping[str, Any], *, restart: bool
+    source: Path, out: Path, options: Mapping[str, Any], weights: str, *, restart: bool
 ) -> Iterator[tuple[JsonLines, JsonLines]]:
     """Open the files of a job, and check that they belong to it."""
     stem = out.name.removesuffix(".jsonl")
     rejects, job_file = out.with_name(f"{stem}.rejects.jsonl"), out.with_name(f"{stem}.job.json")
-    job = {"format": 1, "sha256": file_checksum(source), "options": dict(options)}
+    job = {"format": 2, "sha256": file_checksum(source), "weights": weights, "options": dict(options)}
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with job_file.open("a+", encoding="utf-8") as file:
-            _lock(file, out)
-            file.seek(0)
-            before = file.read()
+        with lock_file(out, RunError):
             if restart:
-                for old in (out, rejects):
+                for old in (out, rejects, job_file):
                     old.unlink(missing_ok=True)
-            elif before.endswith("\n"):
-                _check_same(before, job_file, job, source, out)
+            if job_file.exists():
+                _check_same(job_file, job, source, out)
             elif out.exists() and out.stat().st_size:
                 raise RunError(f"{out} exists already, and no job wrote it. Name another file, or use --restart.")
-            if restart or not before.endswith("\n"):
-                file.truncate(0)
-                file.write(json.dumps(job) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+            else:
+                write_whole(job_file, json.dumps(job) + "\n")
             yield JsonLines(out), JsonLines(rejects)
+    except ImpatienceError:
+        raise
     except OSError as error:
         raise RunError(f"{out} cannot be written: {error.strerror or error}.") from error
 
 
-def _check_same(text: str, job_file: Path, now: Mapping[str, Any], source: Path, out: Path) -> None:
+def _check_same(job_file: Path, now: Mapping[str, Any], source: Path, out: Path) -> None:
     """Check that a job continues the one that a job file describes."""
     try:
-        before = dict(json.loads(text))
+        before = dict(json.loads(job_file.read_text(encoding="utf-8")))
     except (ValueError, TypeError):
         raise RunError(f"{job_file} is damaged. Begin again with --restart, or name another output.") from None
     if before.get("sha256") != now["sha256"]:
@@ -278,15 +273,8 @@ def _check_same(text: str, job_file: Path, now: Mapping[str, Any], source: Path,
     if changed := [name for name in new if new[name] != old.get(name)]:
         changes = ", ".join(f"{name} was {old.get(name)} and is {new[name]}" for name in changed)
         raise RunError(f"{out} was begun with other options: {changes}. Name another output, or use --restart.")
-
-
-def _lock(file: Any, out: Path) -> None:
-    """Lock an output for one process; the lock ends with the process, however that ends."""
-    if sys.platform == "win32":
-        return
-    import fcntl
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise RunError(f"Another process is writing to {out}. Wait for it, or stop it.") from None
+    if before.get("weights") != now["weights"]:
+        raise RunError(
+            f"{out} was begun with other weights: the model {new['model']!r} has changed, or it is loaded on another "
+            f"kind of device. Name another output, or delete that one with --restart."
+        )
