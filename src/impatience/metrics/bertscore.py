@@ -121,7 +121,9 @@ class BertScore(Metric):
 
         with self._loading():
             config = self._config()
-            tokenizer = AutoTokenizer.from_pretrained(self.model)
+            tokenizer = AutoTokenizer.from_pretrained(
+                self.model, split_special_tokens=True
+            )  # texts may contain "[SEP]"
             model, info = AutoModel.from_pretrained(
                 self.model, config=config, dtype=torch.float32, output_loading_info=True
             )

@@ -24,6 +24,7 @@ from impatience.errors import OptionError
 from impatience.lengths import CLOSERS, STOPS, ends_sentence
 from impatience.metrics.base import Aggregate, Column, Metric, Prediction, loading
 from impatience.sources import resolve
+from impatience.user_text import encode_text
 
 _MARKS = re.escape(CLOSERS)
 _TAIL = re.compile(rf"[{STOPS}{_MARKS}\s]+$")
@@ -89,7 +90,7 @@ class Closing(Metric):
         model, tokenizer, _ = self._loaded
         bos = [token for token in tokenizer("").input_ids if token == tokenizer.bos_token_id]
         limit = (getattr(model.config, "max_position_embeddings", None) or self.context) - len(bos)
-        ids = tokenizer(body, add_special_tokens=False).input_ids[-min(self.context, limit) :]
+        ids = encode_text(tokenizer, body, add_special_tokens=False)[-min(self.context, limit) :]
         return bos + ids if ids else []
 
     def _predict(self, rows: Sequence[list[int]]) -> list[float]:
