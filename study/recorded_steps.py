@@ -2,7 +2,7 @@
 
     python study/recorded_steps.py [--models qwen2,llama,gpt2] [--compared 30] [--steps 200] [--full] [--out FILE]
 
-Every model has random weights and trains on made-up rows with ``glide``, mixed units and decoys, as by ``impatience
+Every model has random weights, with large biases of queries and keys, and trains on made-up rows with ``glide``, mixed units and decoys, as by ``impatience
 train``. First, each of ``--compared`` steps is computed twice from the same weights, recorded and plain, and the largest
 difference of a gradient, as a share of its norm, is kept. Then two runs of ``--steps`` steps, one of each kind, are
 trained from the same weights; noise of the arithmetic lets their losses drift apart a little. ``--full`` trains all
@@ -151,6 +151,10 @@ def controlled(name: str, full: bool) -> LengthControlled:
     torch.manual_seed(0)
     base: Any = transformers.AutoModelForCausalLM.from_config(MODELS[name]())
     base.to("cuda" if torch.cuda.is_available() else "cpu")
+    with torch.no_grad():
+        for weight_name, weight in base.named_parameters():
+            if weight_name.endswith(("q_proj.bias", "k_proj.bias")):
+                weight.normal_(std=20)  # as large as in Qwen2.5
     if not full:
         base = get_peft_model(base.bfloat16(), LoraConfig(r=16, lora_alpha=32, target_modules="all-linear"))
     _, tokenizer = toy.build("toy-llama")

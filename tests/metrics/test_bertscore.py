@@ -60,6 +60,12 @@ def test_bertscore_by_hand(encoder: str) -> None:
     assert (BertScore().facts()["model"], BertScore().facts()["layer"]) == ("bert-base-uncased", 12)
 
 
+def test_names_of_special_tokens_in_a_text_are_read_as_text(encoder: str) -> None:
+    _, tokenizer = BertScore(model=encoder, layers=2)._encoder
+    assert tokenizer.encode("A [SEP] boat [PAD]").count(tokenizer.sep_token_id) == 1
+    assert tokenizer.pad_token_id not in tokenizer.encode("A [SEP] boat [PAD]")
+
+
 def test_the_encoder_is_loaded_once(encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loads = []
     load = AutoModel.from_pretrained

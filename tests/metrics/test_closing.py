@@ -52,6 +52,11 @@ def test_a_sentence_is_over_where_a_language_model_expects_its_end(reader: str) 
     assert metric.facts()["model"] == reader
 
 
+def test_names_of_special_tokens_in_a_text_are_read_as_text(reader: str) -> None:
+    metric = Closing(model=reader)
+    assert set(metric._encode("A boat <|end|><|begin|>")).isdisjoint(range(4))
+
+
 @pytest.mark.parametrize("options", [{"bound": 1.5}, {"context": 0}, {"batch_size": 0}])
 def test_what_closing_cannot_do_is_refused(options: dict[str, Any]) -> None:
     (name,) = options

@@ -14,6 +14,7 @@ from transformers import MarianConfig, MarianMTModel, MarianTokenizer
 from impatience.control.storage import load_base
 from impatience.errors import ModelFilesError
 from impatience.sources import torch_marian
+from impatience.user_text import encode_text
 from support.toys import CORPUS
 
 
@@ -69,6 +70,7 @@ def test_torch_marian(tmp_path: Path, folder: Path) -> None:
     assert isinstance(tokenizer, MarianTokenizer)
     ids = tokenizer(CORPUS[0], return_tensors="pt").input_ids
     assert tokenizer.decode(ids[0], skip_special_tokens=True) == CORPUS[0]
+    assert {0, tokenizer.pad_token_id}.isdisjoint(encode_text(tokenizer, "a </s> <pad>", add_special_tokens=False))
     with torch.no_grad():
         inputs = {"input_ids": ids, "decoder_input_ids": ids}
         assert torch.equal(loaded.eval()(**inputs).logits, model(**inputs).logits)

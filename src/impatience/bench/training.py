@@ -28,6 +28,7 @@ from impatience.data import Encoder, collate, load
 from impatience.environment import environment
 from impatience.errors import OptionError
 from impatience.sources import resolve
+from impatience.sources.pretrained import load_settings
 from impatience.training.recipe import Recipe
 from impatience.training.run import Progress, measure_peak, training_arguments
 from impatience.training.run_folder import Run
@@ -89,7 +90,7 @@ def made_up_rows(count: int, vocabulary: int, seed: int) -> list[Row]:
 
 def real_rows(specs: Sequence[str], data_dir: Path | None, limit: int) -> list[Row]:
     """Return at most ``limit`` rows of each data set, encoded with the default model's tokenizer and chat template."""
-    tokenizer = transformers.AutoTokenizer.from_pretrained(resolve("smollm2-135m-instruct"))
+    tokenizer = load_settings(transformers.AutoTokenizer, resolve("smollm2-135m-instruct"))
     encoder = Encoder(tokenizer, encoder_decoder=False, template="chat", max_source_tokens=1024)
     return [encoder(example) for spec in specs for example in load(spec, "train", data_dir=data_dir, limit=limit)]
 

@@ -62,11 +62,12 @@ def _tokenizer(name: str) -> Any:
     from transformers import AutoTokenizer
 
     from impatience.sources import resolve, toy
+    from impatience.sources.pretrained import load_settings
 
     if name in toy.NAMES:
         return toy.build(name)[1]
     try:
-        return AutoTokenizer.from_pretrained(resolve(name))
+        return load_settings(AutoTokenizer, resolve(name))
     except ModelFilesError:
         raise
     except (OSError, ValueError) as error:

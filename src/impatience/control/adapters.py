@@ -11,8 +11,7 @@ from typing import Any
 
 from impatience.errors import UnsupportedModelError
 from impatience.sources import resolve
-
-ADAPTER_SETTINGS = "adapter_config.json"
+from impatience.sources.pretrained import load_adapter_weights
 
 
 def base_model_name(settings: Path) -> str:
@@ -32,7 +31,5 @@ def check_adapters(model: Any) -> None:
 
 def load_adapter(base_model: Any, name: str | Path, *, merge: bool, **hub: Any) -> Any:
     """Put an adapter on its base model; with ``merge``, add it to the base model's weights."""
-    from peft import PeftModel
-
-    model = PeftModel.from_pretrained(base_model, str(name), is_trainable=False, **hub)
+    model = load_adapter_weights(base_model, name, **hub)
     return model.merge_and_unload() if merge else model

@@ -15,17 +15,16 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from impatience.control.adapters import ADAPTER_SETTINGS, base_model_name, load_adapter
+from impatience.control.adapters import base_model_name, load_adapter
 from impatience.control.steering import Conventions, Steering
 from impatience.errors import ModelFilesError, OptionError
 from impatience.families import unwrap
 from impatience.methods import METHODS
 from impatience.sources import check_name
+from impatience.sources.pretrained import ADAPTER_SETTINGS, HUB, find_file, load_settings, load_weights
 from impatience.version import __version__
 
 SETTINGS, WEIGHTS, PROMPT = "impatience.json", "impatience.safetensors", "prompt.json"
-_HUB = ("revision", "token", "cache_dir", "local_files_only")
-"""Arguments that say where on the hub files come from; they are passed on for every file of a model."""
 _OLD_OPTIONS = {"glide": {"landing": "countdown"}}  # options that older versions saved under another name, by method
 
 
@@ -89,8 +88,8 @@ def load_parts(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any)
     if kwargs.pop("trust_remote_code", False):
         raise OptionError("trust_remote_code is not supported: no code is ever loaded with a model.")
     check_name(name)
-    hub = {key: kwargs[key] for key in _HUB if key in kwargs}
-    path = _file(name, SETTINGS, **hub)
+    hub = {key: kwargs[key] for key in HUB if key in kwargs}
+    path = find_file(name, SETTINGS, **hub)
     if path is None:
         return _load_authors(name, **kwargs)
     try:
@@ -103,7 +102,7 @@ def load_parts(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any)
         raise ModelFilesError(f"{path} has format {version}, but this version reads format 1. Update impatience.")
     names = _OLD_OPTIONS.get(parts["method"], {})
     parts["options"] = {names.get(option, option): value for option, value in parts["options"].items()}
-    weights = _file(name, WEIGHTS, **hub)
+    weights = find_file(name, WEIGHTS, **hub)
     saved = Saved(
         **parts,
         tokenizer=_tokenizer(name, **hub) if has_tokenizer else None,
@@ -115,13 +114,13 @@ def load_parts(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any)
 
 def load_prompt(name: str | Path) -> dict[str, Any]:
     """Return the prompt settings that a recipe trained a model with; empty if there are none."""
-    path = _file(name, PROMPT)
+    path = find_file(name, PROMPT)
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path else {}
 
 
 def is_length_controlled(name: str | Path) -> bool:
     """Check whether a folder or hub name holds a model that ``save_pretrained`` wrote."""
-    return _file(name, SETTINGS) is not None
+    return find_file(name, SETTINGS) is not None
 
 
 def load_base(name: str | Path, **kwargs: Any) -> tuple[Any, Any]:
@@ -133,19 +132,19 @@ def _tokenizer(name: str | Path, **hub: Any) -> Any:
     """Load a tokenizer; if an adapter was saved without one, that of its base model."""
     from transformers import AutoTokenizer
 
-    settings = _file(name, ADAPTER_SETTINGS, **hub)
-    if settings is not None and not _file(name, "tokenizer_config.json", **hub):
+    settings = find_file(name, ADAPTER_SETTINGS, **hub)
+    if settings is not None and not find_file(name, "tokenizer_config.json", **hub):
         return _tokenizer(base_model_name(settings))
     with warnings.catch_warnings():
         # Marian's tokenizer recommends it for a method that tokenizing never calls.
         warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses", category=UserWarning)
-        return AutoTokenizer.from_pretrained(name, **hub)
+        return load_settings(AutoTokenizer, name, **hub)
 
 
 def _load_model(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any) -> Any:
     """Load the base model, and the PEFT adapter on it if the folder holds one."""
-    hub = {key: kwargs[key] for key in _HUB if key in kwargs}
-    settings = _file(name, ADAPTER_SETTINGS, **hub)
+    hub = {key: kwargs[key] for key in HUB if key in kwargs}
+    settings = find_file(name, ADAPTER_SETTINGS, **hub)
     if settings is None:
         return base_model if base_model is not None else _auto(name, **kwargs)
     if base_model is None:
@@ -157,10 +156,10 @@ def _load_model(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any
 def _auto(name: str | Path, **kwargs: Any) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-    hub = {key: kwargs[key] for key in _HUB if key in kwargs}
-    config = AutoConfig.from_pretrained(name, **hub)
+    hub = {key: kwargs[key] for key in HUB if key in kwargs}
+    config = load_settings(AutoConfig, name, **hub)
     auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    return auto.from_pretrained(name, config=config, use_safetensors=True, **kwargs)
+    return load_weights(auto, name, config=config, **kwargs)
 
 
 def _load_authors(name: str | Path, **kwargs: Any) -> tuple[Any, Saved]:
@@ -174,16 +173,8 @@ def _load_authors(name: str | Path, **kwargs: Any) -> tuple[Any, Saved]:
             f"with impatience.attach(model, 'pre', tokenizer=tokenizer)."
         )
     config = BartConfig.from_dict({**settings, "model_type": "bart", "architectures": None})
-    base = BartForConditionalGeneration.from_pretrained(name, config=config, use_safetensors=True, **kwargs)
+    base = load_weights(BartForConditionalGeneration, name, config=config, **kwargs)
     return base, Saved("pre", {"strength": "raw"}, "authors", None)
-
-
-def _file(name: str | Path, file: str, **hub: Any) -> Path | None:
-    """Return the path of a file in a folder, in the hub's cache or on the hub; None if there is no such file."""
-    from transformers.utils import cached_file
-
-    path = cached_file(str(name), file, **hub, _raise_exceptions_for_missing_entries=False)
-    return Path(path) if path else None
 
 
 def share_tied_weights(model: nn.Module) -> None:

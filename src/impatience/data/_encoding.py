@@ -15,6 +15,7 @@ from impatience.data._templates import TEMPLATES
 from impatience.data.base import Example
 from impatience.errors import DataError, LongTargetError, OptionError, TokenizerError
 from impatience.registry import nearest
+from impatience.user_text import encode_chats, encode_texts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,8 +27,7 @@ _CHUNK = 1000  # examples that are tokenized together
 class Encoder:
     """Turns examples into rows of ids.
 
-    Text that looks like a special token (``</s>`` in old HTML) is encoded as text; except in a source under a chat
-    template, where it cannot be told from the template's own tokens.
+    Text that looks like a special token (``</s>`` in old HTML) is encoded as text.
 
     Args:
         tokenizer: Tokenizer of the model.
@@ -113,14 +113,14 @@ class Encoder:
         if not self.encoder_decoder:
             return self._cut_prompts(examples)
         texts = [self.template.prompt(example, self.prefix) for example in examples]
-        return self._ids(texts, truncation=True, max_length=self.max_source_tokens)
+        return encode_texts(self.tokenizer, texts, max_length=self.max_source_tokens)
 
     def _targets(self, examples: Sequence[Example]) -> list[list[int]]:
         """Return the ids of targets with EOS; for an encoder-decoder with all its special tokens."""
         eos, texts = self.tokenizer.eos_token_id, [example.target for example in examples]
         if not self.encoder_decoder:
-            return [[*ids, eos] for ids in self._ids(texts, add_special_tokens=False)]
-        return [ids if eos in ids else [*ids, eos] for ids in self._ids(None, text_target=texts)]
+            return [[*ids, eos] for ids in encode_texts(self.tokenizer, texts, add_special_tokens=False)]
+        return [ids if eos in ids else [*ids, eos] for ids in encode_texts(self.tokenizer, texts, target=True)]
 
     def _cut_prompts(self, examples: Sequence[Example]) -> list[list[int]]:
         """Return the ids of prompts, with sources shortened until they fit."""
@@ -146,34 +146,27 @@ class Encoder:
         return prompts
 
     def _render(self, examples: Sequence[Example]) -> list[list[int]]:
-        if not examples:
-            return []
         if self.chat:
-            texts = self.tokenizer.apply_chat_template(
-                [self.template.messages(example) for example in examples], tokenize=False, add_generation_prompt=True
-            )
-            return [list(ids) for ids in self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]]
-        rows = self._ids([self.template.prompt(example, self.prefix) + "\n\n" for example in examples])
+            return encode_chats(self.tokenizer, [self.template.messages(example) for example in examples])
+        texts = [self.template.prompt(example, self.prefix) + "\n\n" for example in examples]
+        rows = encode_texts(self.tokenizer, texts)
         return [ids[:-1] if ids[-1] == self.tokenizer.eos_token_id else ids for ids in rows]
 
     def _token_ends(self, sources: list[str]) -> list[list[int]]:
-        """Return the character positions where tokens end, for each source; estimated for a slow tokenizer."""
+        """Return the character positions where tokens end, for each source; estimated if the tokenizer does not say."""
         if not sources:
             return []
-        if self.tokenizer.is_fast:
-            encoded = self.tokenizer(sources, add_special_tokens=False, verbose=False, return_offsets_mapping=True)
-            return [[end for _, end in offsets] for offsets in encoded["offset_mapping"]]
-        counts = map(len, self._ids(sources, add_special_tokens=False))
-        return [
+        counts = map(len, encode_texts(self.tokenizer, sources, add_special_tokens=False))
+        ends = [
             [len(source) * (token + 1) // count for token in range(count)]
             for source, count in zip(sources, counts, strict=True)
         ]
-
-    def _ids(self, texts: list[str] | None, **options: Any) -> list[list[int]]:
-        if texts == [] or options.get("text_target") == []:
-            return []
-        rows = self.tokenizer(texts, split_special_tokens=True, verbose=False, **options)["input_ids"]
-        return [list(ids) for ids in rows]
+        if self.tokenizer.is_fast:
+            options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+            offsets = self.tokenizer(sources, return_offsets_mapping=True, **options)["offset_mapping"]
+            exact = [[end for _, end in row] for row in offsets]
+            ends = [one if len(one) == len(other) else other for one, other in zip(exact, ends, strict=True)]
+        return ends
 
 
 def collate(rows: Sequence[dict[str, Any]], pad_id: int, encoder_decoder: bool) -> dict[str, Tensor]:

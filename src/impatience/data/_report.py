@@ -198,6 +198,7 @@ def length_stats(spec: str, split: str = "train", data_dir: Path | None = None, 
 
 def _counters(tokenizer: Any) -> dict[str, Callable[[str], int]]:
     from impatience.lengths import Unit, measure
+    from impatience.user_text import encode_text
     from impatience.vocabulary import Vocabulary
 
     counters: dict[str, Callable[[str], int]] = {
@@ -207,7 +208,7 @@ def _counters(tokenizer: Any) -> dict[str, Callable[[str], int]]:
         vocabulary = Vocabulary(len(tokenizer), (), tokenizer)
 
         def tokens(text: str) -> int:
-            return vocabulary.count(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], Unit.TOKENS)
+            return vocabulary.count(encode_text(tokenizer, text, add_special_tokens=False), Unit.TOKENS)
 
         counters[str(Unit.TOKENS)] = tokens
     return counters

@@ -22,6 +22,7 @@ from impatience.decoding.step import DecodingSettings, TokenRequest
 from impatience.errors import OptionError, SourceError
 from impatience.families import unwrap
 from impatience.lengths import Landing, Target, Unit, decode, measure
+from impatience.user_text import encode_text
 
 log = logging.getLogger(__name__)
 
@@ -171,8 +172,7 @@ class TextGenerator:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Return the ids that the model would write a text with, without special tokens."""
-        options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
-        return tuple(self.tokenizer(text_target=text, **options)["input_ids"])
+        return tuple(encode_text(self.tokenizer, text, add_special_tokens=False, target=True))
 
     def count(self, text: str, unit: Unit) -> int:
         """Count a text; tokens are those that the model would write it with."""

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from impatience.config import option
 from impatience.errors import ModelFilesError, OptionError
 from impatience.metrics.base import Aggregate, Column, Metric, Prediction, loading
+from impatience.sources.pretrained import load_settings, load_weights
 
 DEFAULT, DEFAULT_LAYERS = "bert-base-uncased", 12
 _KINDS = {  # in the library's order
@@ -121,9 +122,9 @@ class BertScore(Metric):
 
         with self._loading():
             config = self._config()
-            tokenizer = AutoTokenizer.from_pretrained(self.model)
-            model, info = AutoModel.from_pretrained(
-                self.model, config=config, dtype=torch.float32, output_loading_info=True
+            tokenizer = load_settings(AutoTokenizer, self.model, split_special_tokens=True)  # texts may contain "[SEP]"
+            model, info = load_weights(
+                AutoModel, self.model, config=config, dtype=torch.float32, output_loading_info=True
             )
         if missing := [name for name in info["missing_keys"] if not name.startswith("pooler.")]:
             raise ModelFilesError(f"bertscore: {self.model} lacks weights of its encoder, e.g. {sorted(missing)[0]}.")
@@ -135,7 +136,7 @@ class BertScore(Metric):
         """Return the configuration of the encoder up to the layer."""
         from transformers import AutoConfig
 
-        config = AutoConfig.from_pretrained(self.model)
+        config = load_settings(AutoConfig, self.model)
         if config.is_encoder_decoder or self.layer > config.num_hidden_layers:
             raise OptionError(
                 f"bertscore: layers={self.layer}: {self.model} is a {config.model_type} of "

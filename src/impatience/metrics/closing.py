@@ -24,6 +24,8 @@ from impatience.errors import OptionError
 from impatience.lengths import CLOSERS, STOPS, ends_sentence
 from impatience.metrics.base import Aggregate, Column, Metric, Prediction, loading
 from impatience.sources import resolve
+from impatience.sources.pretrained import load_settings, load_weights
+from impatience.user_text import encode_text
 
 _MARKS = re.escape(CLOSERS)
 _TAIL = re.compile(rf"[{STOPS}{_MARKS}\s]+$")
@@ -89,7 +91,7 @@ class Closing(Metric):
         model, tokenizer, _ = self._loaded
         bos = [token for token in tokenizer("").input_ids if token == tokenizer.bos_token_id]
         limit = (getattr(model.config, "max_position_embeddings", None) or self.context) - len(bos)
-        ids = tokenizer(body, add_special_tokens=False).input_ids[-min(self.context, limit) :]
+        ids = encode_text(tokenizer, body, add_special_tokens=False)[-min(self.context, limit) :]
         return bos + ids if ids else []
 
     def _predict(self, rows: Sequence[list[int]]) -> list[float]:
@@ -116,15 +118,15 @@ class Closing(Metric):
         with self._loading():
             self._config()
             folder = resolve(self.model, quiet=True)
-            tokenizer = AutoTokenizer.from_pretrained(folder)
-            model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+            tokenizer = load_settings(AutoTokenizer, folder)
+            model = load_weights(AutoModelForCausalLM, folder, dtype=torch.float32).eval()
         ends = [token for token in range(len(tokenizer)) if _END.fullmatch(tokenizer.decode([token]))]
         return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer, ends
 
     def _config(self) -> None:
         from transformers import AutoConfig
 
-        config = AutoConfig.from_pretrained(resolve(self.model, quiet=True))
+        config = load_settings(AutoConfig, resolve(self.model, quiet=True))
         if config.is_encoder_decoder:
             raise OptionError(
                 f"closing: model={self.model!r} is an encoder-decoder ({config.model_type}), which does not "

@@ -2,25 +2,34 @@
 
 A small model on a large GPU waits for the CPU to launch thousands of small kernels; a graph launches them all at once.
 Every graph writes gradients to the same tensors, so the optimizer needs no change.
+
+While a step is recorded, transformers cannot look at positions to see that nothing is packed, and so gives attention a
+mask that plain steps do without. With such a mask, the gradients of cuDNN's attention can be NaN where queries and keys
+have large biases, as in Qwen2 (seen with torch 2.11). So a step is recorded with causal attention and no mask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+CAUSAL = "impatience_causal"  # name of causal attention without a mask among transformers' attentions
 
 Body = Callable[[dict[str, Tensor]], Tensor]
 Recording = tuple[Any, dict[str, Tensor], Tensor]  # a graph, the tensors it reads, and the loss it writes
 
 
 class TrainingGraphs:
-    """Forward and backward passes of one model, recorded by shape."""
+    """Forward and backward passes of one model, recorded by shape; ``model`` is the one inside all wrappers."""
 
-    def __init__(self, weights: list[nn.Parameter]) -> None:
-        self.weights = weights
+    def __init__(self, model: Any, weights: list[nn.Parameter]) -> None:
+        self.model, self.weights = model, weights
         self.gradients = [torch.zeros_like(weight) for weight in weights]
         self.recordings: dict[Hashable, Recording] = {}
         self._pool: Any = None
@@ -35,7 +44,8 @@ class TrainingGraphs:
             weight.grad = gradient
         key = (variant, tuple((name, tensor.shape) for name, tensor in inputs.items()))
         if key not in self.recordings:
-            self.recordings[key] = self._record(inputs, body)
+            with causal_attention(self.model):
+                self.recordings[key] = self._record(inputs, body)
         graph, read, loss = self.recordings[key]
         for name, tensor in inputs.items():
             read[name].copy_(tensor)
@@ -56,3 +66,25 @@ class TrainingGraphs:
             loss = body(static).detach()
         self._pool = graph.pool()
         return graph, static, loss
+
+
+@contextmanager
+def causal_attention(model: Any) -> Iterator[None]:
+    """Let a decoder-only model attend without masks, if all that its masks say is that no token sees a later one.
+
+    transformers makes no mask for an attention that it does not know.
+    """
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    windows = kinds != {"full_attention"} or getattr(config, "sliding_window", None)
+    if config.is_encoder_decoder or windows or config._attn_implementation != "sdpa":
+        yield
+        return
+    model.set_attn_implementation(CAUSAL)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation("sdpa")
+
+
+AttentionInterface.register(CAUSAL, sdpa_attention_forward)

@@ -92,7 +92,8 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
     def _make_graphs(self) -> TrainingGraphs | None:
         if not (torch.cuda.is_available() and self.args.world_size == 1 and can_use_graphs(self.recipe.train)):
             return None
-        return TrainingGraphs([weight for weight in self.model.parameters() if weight.requires_grad])
+        weights = [weight for weight in self.model.parameters() if weight.requires_grad]
+        return TrainingGraphs(unwrap(self.model.base), weights)
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """Compute gradients, by a recorded graph if there are graphs."""

@@ -21,6 +21,7 @@ from impatience.data import Encoder, Request
 from impatience.errors import DataError, SourceError, TargetError
 from impatience.families import unwrap
 from impatience.lengths import Target, Unit, measure
+from impatience.user_text import encode_chats, encode_text
 
 log = logging.getLogger(__name__)
 
@@ -100,22 +101,20 @@ class Prompts:
             except DataError as error:
                 raise SourceError(str(error)) from error
         if not self._chat:
-            return list(self.tokenizer(request.text, split_special_tokens=True, verbose=False)["input_ids"])
+            return encode_text(self.tokenizer, request.text)
         length = "" if request.unit is Unit.TOKENS else f" in {request.target} {request.unit}"
         instruction = _INSTRUCTIONS[request.task or self.task].format(length=length)
         messages = [{"role": role, "content": text} for role, text in request.history]
         messages.append({"role": "user", "content": f"{instruction}\n\n{request.text.strip()}".strip()})
         try:
-            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            return encode_chats(self.tokenizer, [messages])[0]
         except jinja2.TemplateError as error:
             raise SourceError(f"The model's chat template does not take these messages: {error}.") from error
-        return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     def count_tokens(self, text: str) -> int:
         """Count the tokens of a text alone."""
-        options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
         with self._lock:
-            return len(self.tokenizer(text, **options)["input_ids"])
+            return len(encode_text(self.tokenizer, text, add_special_tokens=False))
 
     def estimate_output(self, request: Request, source: int) -> int:
         """Estimate the number of tokens of a text from the density of its source, whose prompt has so many tokens."""

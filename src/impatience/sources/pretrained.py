@@ -1,0 +1,65 @@
+"""Loads what transformers and PEFT saved, from folders and the hub: no code of a model is run, no pickle is opened.
+
+Without an answer to whether code may run, transformers asks on the terminal, and takes one that was not meant for it
+(``yes | …``). So nothing else in this package calls ``from_pretrained`` of theirs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from impatience.errors import ModelFilesError
+
+HUB = ("revision", "token", "cache_dir", "local_files_only")
+"""Arguments that say where on the hub files come from; they are passed on for every file of a model."""
+ADAPTER_SETTINGS, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+def load_settings(kind: Any, name: str | Path, **options: Any) -> Any:
+    """Load a configuration or a tokenizer; ``kind`` is the class, e.g. ``AutoTokenizer``.
+
+    Raises:
+        ModelFilesError: If it needs code of its own.
+    """
+    try:
+        return kind.from_pretrained(name, trust_remote_code=False, **options)
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise ModelFilesError(
+            f"The model {str(name)!r} needs code of its own, which is never run. Use a model whose type transformers "
+            f"has: its config.json needs no auto_map."
+        ) from error
+
+
+def load_weights(kind: Any, name: str | Path, **options: Any) -> Any:
+    """Load a model with its weights from safetensors; ``kind`` is the class, e.g. ``AutoModelForCausalLM``."""
+    hub = {key: options[key] for key in HUB if key in options}
+    if find_file(name, ADAPTER_SETTINGS, **hub, _raise_exceptions_for_connection_errors=False):
+        _check_adapter(name, **hub)  # transformers loads an adapter beside the weights
+    return load_settings(kind, name, use_safetensors=True, **options)
+
+
+def load_adapter_weights(base_model: Any, name: str | Path, **hub: Any) -> Any:
+    """Put a PEFT adapter on its base model."""
+    from peft import PeftModel
+
+    _check_adapter(name, **hub)
+    return PeftModel.from_pretrained(base_model, str(name), is_trainable=False, **hub)
+
+
+def _check_adapter(name: str | Path, **hub: Any) -> None:
+    if find_file(name, ADAPTER_WEIGHTS, **hub) is None:
+        raise ModelFilesError(
+            f"The adapter {str(name)!r} has no {ADAPTER_WEIGHTS}. Weights in other files (.bin) are pickled and never "
+            f"opened: save the adapter again with safe_serialization=True."
+        )
+
+
+def find_file(name: str | Path, file: str, **hub: Any) -> Path | None:
+    """Return the path of a file in a folder, in the hub's cache or on the hub; None if there is no such file."""
+    from transformers.utils import cached_file
+
+    path = cached_file(str(name), file, **hub, _raise_exceptions_for_missing_entries=False)
+    return Path(path) if path else None

@@ -1,0 +1,150 @@
+"""Encodes text that people wrote so that it stays text: it may contain ``<|im_start|>``, but cannot start a message.
+
+*Control tokens* are the special tokens of a tokenizer (``</s>``, T5's ``<extra_id_0>``, language codes) and other added
+tokens that its chat template writes (``<think>``). Their names in a text are encoded as the characters they are made
+of. All other text gets the ids that the tokenizer gives it.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
+
+from impatience.errors import SourceError
+
+_MARKUP = ("<", "[", "{", "|")  # first characters of control tokens; an added token that is a word is none
+_PIPES = ("<|", "<｜")
+_RARE = "𐎀𓀀"  # letters that a tokenizer spells in bytes, or lacks
+
+
+class ControlTokens:
+    """The control tokens of a tokenizer; not the unknown token if letters that the tokenizer lacks give it."""
+
+    _known: ClassVar[WeakKeyDictionary[Any, tuple[object, ControlTokens]]] = WeakKeyDictionary()
+
+    def __init__(self, tokenizer: Any) -> None:
+        template, added = str(tokenizer.chat_template or ""), tokenizer.added_tokens_decoder
+        unknown = tokenizer(_RARE, add_special_tokens=False)["input_ids"]
+        tokens = {token.content: i for i, token in added.items() if i not in unknown}
+        special = [name for name, i in tokens.items() if added[i].special or name.startswith(_PIPES)]
+        written = [name for name in tokens if name.startswith(_MARKUP) and name in template]
+        self.ids = {name: tokens[name] for name in [*special, *written]}
+        self.names = {i: name for name, i in self.ids.items()}
+        self.any, self.special = _any(self.ids), _any(special)
+        self.marked = re.compile(f"(?:\ue000(\\d+)\ue000)?({self.any.pattern})(?:\ue001(\\d+)\ue001)?")
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> ControlTokens:
+        """Return those of a tokenizer; they are found once, for some have thousands."""
+        state = (len(tokenizer), tokenizer.chat_template, tokenizer.special_tokens_map)
+        known = cls._known.get(tokenizer)
+        if known is None or known[0] != state:
+            known = cls._known[tokenizer] = (state, cls(tokenizer))
+        return known[1]
+
+    def spell(self, tokenizer: Any, row: list[int], places: Sequence[int]) -> None:
+        """Replace control tokens at some places of a row by the characters of their names."""
+        for place in reversed(places):
+            row[place : place + 1] = self._characters(tokenizer, self.names[row[place]])
+
+    def _characters(self, tokenizer: Any, name: str) -> list[int]:
+        for parts in ([name], [name[:1], name[1:]], list(name)):
+            batch = tokenizer(parts, add_special_tokens=False, split_special_tokens=True, verbose=False)
+            ids = [i for part in batch["input_ids"] for i in part]
+            if self.names.keys().isdisjoint(ids):
+                return ids
+        return []
+
+
+def _any(names: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern of any of these names; it never matches if there is none."""
+    return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
+
+
+def encode_texts(
+    tokenizer: Any,
+    texts: Sequence[str],
+    *,
+    add_special_tokens: bool = True,
+    max_length: int | None = None,
+    target: bool = False,
+) -> list[list[int]]:
+    """Return the ids of texts; the only control tokens are those that the tokenizer puts before and after a text.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        texts: What people wrote.
+        add_special_tokens: Whether the tokenizer adds its own.
+        max_length: The most tokens of a text, added ones included; a longer text loses its end.
+        target: Whether a model writes these texts; some tokenizers differ for what is read.
+    """
+    if not texts:
+        return []
+    batch = tokenizer(
+        **{"text_target" if target else "text": list(texts)},
+        add_special_tokens=add_special_tokens,
+        split_special_tokens=True,
+        return_special_tokens_mask=True,
+        truncation=max_length is not None,
+        max_length=max_length,
+        verbose=False,
+    )
+    rows = [list(ids) for ids in batch["input_ids"]]
+    if not tokenizer.is_fast:  # one in Python splits the names of all added tokens
+        return rows
+    # One in Rust splits those of special tokens only, and a Unigram model puts them together again.
+    control = ControlTokens.of(tokenizer)
+    for row, added in zip(rows, batch["special_tokens_mask"], strict=True):
+        if control.names.keys().isdisjoint(row):
+            continue
+        if forged := [k for k, i in enumerate(row) if i in control.names and not added[k]]:
+            control.spell(tokenizer, row, forged)
+            if max_length is not None and len(row) > max_length:
+                end = len(row) - sum(added[forged[-1] :])
+                del row[end - (len(row) - max_length) : end]
+    return rows
+
+
+def encode_text(tokenizer: Any, text: str, **options: Any) -> list[int]:
+    """Return the ids of one text; the options are those of ``encode_texts``."""
+    return encode_texts(tokenizer, [text], **options)[0]
+
+
+def encode_chats(tokenizer: Any, chats: Sequence[Sequence[dict[str, str]]]) -> list[list[int]]:
+    """Return the ids of chats, up to where the model answers; the only control tokens are those of the chat template.
+
+    Raises:
+        SourceError: If the tokenizer makes control tokens of a text in a way that cannot be undone.
+    """
+    if not chats:
+        return []
+    control = ControlTokens.of(tokenizer)
+    secret = str(secrets.randbits(64))  # no text can contain the marks, and no template changes digits
+    opening, closing = f"\ue000{secret}\ue000", f"\ue001{secret}\ue001"
+
+    def mark(message: dict[str, str]) -> dict[str, str]:
+        # Templates cut the answers of a model at such names as </think>, which has to work.
+        names = control.special if message["role"] == "assistant" else control.any
+        return message | {"content": names.sub(rf"{opening}\g<0>{closing}", message["content"])}
+
+    marked = [[mark(message) for message in chat] for chat in chats]
+    rendered = tokenizer.apply_chat_template(marked, tokenize=False, add_generation_prompt=True)
+    texts = [text.replace(opening, "").replace(closing, "") for text in rendered]
+    batch = tokenizer(texts, add_special_tokens=False, split_special_tokens=False, verbose=False)
+    rows = [list(ids) for ids in batch["input_ids"]]
+    for row, text in zip(rows, rendered, strict=True):
+        names = [(match[2], match[1] == match[3] == secret) for match in control.marked.finditer(text)]
+        places = [k for k, i in enumerate(row) if i in control.names]
+        forged = [k for k, (_, in_text) in enumerate(names) if in_text]
+        if not forged and len(places) <= len(names):
+            continue
+        if [control.names[row[k]] for k in places] != [name for name, _ in names]:
+            raise SourceError(
+                "The text has the name of a control token, and this model's tokenizer cannot read it as text. Remove "
+                f"names such as {next(iter(control.ids))!r} from the text."
+            )
+        control.spell(tokenizer, row, [places[k] for k in forged])
+    return rows
