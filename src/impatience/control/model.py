@@ -65,6 +65,11 @@ class LengthControlled(nn.Module):
         self.train(base_model.training)
 
     @property
+    def base_model(self) -> Any:
+        """The backbone of the base model, without its head and without wrappers of PEFT."""
+        return unwrap(self.base).base_model
+
+    @property
     def steers(self) -> bool:
         """True if the base model gets a signal."""
         return self.steering.steers
@@ -125,7 +130,10 @@ class LengthControlled(nn.Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` with the signal, also where a trainer has put a function of its own in its place."""
-        kwargs = dict(zip(("input_ids", "attention_mask", "labels"), args, strict=False)) | kwargs
+        names = ("input_ids", "attention_mask", "labels")
+        if len(args) > len(names):
+            raise TypeError(f"{len(args)} positional arguments: name all arguments after {', '.join(names)}.")
+        kwargs = dict(zip(names, args, strict=False)) | kwargs
         lengths = {name: kwargs.pop(name, None) for name in _LENGTHS}
         self.taught |= self.training
         with self.steering.use(self._call_signal(lengths, kwargs) if self.steering.attached else None):
@@ -147,6 +155,7 @@ class LengthControlled(nn.Module):
             raise SourceError("Pass input_ids, and labels or decoder_input_ids: progress is counted on ids.")
         if self.training and torch.is_grad_enabled():
             self._check_checkpointing()
+            self._check_frozen()
         values = [lengths[name] for name in _TARGETS]
         if all(value is None for value in values):
             values = [*map(self._default_target.get, _TARGETS)]
@@ -230,6 +239,17 @@ class LengthControlled(nn.Module):
             raise OptionError(
                 "Gradient checkpointing was enabled on the base model, so recomputed layers would get no signal. "
                 "Enable it on this model instead: model.gradient_checkpointing_enable()."
+            )
+
+    def _check_frozen(self) -> None:
+        """Refuse to train with a signal that is zero and stays zero, as where a trainer puts adapters on this model."""
+        projections = [list(one.parameters()) for one in self.steering.projections.values()]
+        if not (projections and self.steers) or any(weight.requires_grad for one in projections for weight in one):
+            return
+        if all(not all(bool(weight.any()) for weight in one) for one in projections):
+            raise OptionError(
+                "The signal's weights are zero and frozen, so the model could not learn its target. If a trainer was "
+                "given adapters, put them on the base model instead: attach(get_peft_model(base, config), …)."
             )
 
     def _update_vocabulary(self) -> None:

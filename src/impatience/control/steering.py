@@ -1,9 +1,10 @@
 """Brings the signal to the decoder: counts progress on ids, computes the signal, adds it in forward pre-hooks.
 
 ``pass_signal`` gets all ids so far, counts progress, and lets the method compute a signal from progress and target;
-``step_signal`` does the same for rows whose progress is known already. A signal holds only inside ``use``: the hooks on
-the decoder add it there, and nowhere else. A lock keeps other threads out meanwhile, and layers that are recomputed in
-the backward pass get the signal of their own forward pass (``checkpoint_contexts``).
+``step_signal`` does the same for rows whose progress is known already. A signal holds only inside ``use``, in the
+thread that entered it: the hooks on the decoder add it there, and nowhere else. A lock keeps other threads from
+entering meanwhile. Layers that are recomputed in the backward pass, in whatever thread, get the signal of their own
+forward pass (``checkpoint_contexts``).
 """
 
 from __future__ import annotations
@@ -82,18 +83,26 @@ class Steering(nn.Module):
         self.amplitude = method.amplitude(family.embedding_rms(model)) if amplitude is None else amplitude
         self.factor = 1.0  # of the amplitude, for a schedule in training
         self.projections = nn.ModuleDict()
-        self.current: PassSignal | None = None  # None outside of ``use``
-        self._lock = threading.RLock()
+        self._lock, self._here = threading.RLock(), threading.local()
         self._handles = list(self._register_hooks(model))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what cannot be pickled: the lock, the signal of a running pass, and the family's functions."""
-        return {**self.__dict__, "current": None, "family": None, "_lock": None}
+        return {**self.__dict__, "family": None, "_lock": None, "_here": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Make a lock of its own for a copy; ``LengthControlled`` finds the family again."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._lock = threading.RLock()
+        self._lock, self._here = threading.RLock(), threading.local()
+
+    @property
+    def current(self) -> PassSignal | None:
+        """The signal that this thread's forward passes get; None outside of ``use``."""
+        return getattr(self._here, "signal", None)
+
+    @current.setter
+    def current(self, signal: PassSignal | None) -> None:
+        self._here.signal = signal
 
     def _register_hooks(self, model: Any) -> Iterator[Any]:
         decoder, layers = self.family.decoder_of(model), self.family.layers_of(model)
@@ -134,24 +143,29 @@ class Steering(nn.Module):
     @contextmanager
     def use(self, signal: PassSignal | None = None) -> Iterator[None]:
         """Steer the forward passes inside; other threads wait, and passes of an outer ``use`` are not disturbed."""
-        with nullcontext() if torch.compiler.is_compiling() else self._lock:
-            outer, self.current = self.current, signal or PassSignal()
-            try:
-                yield
-            finally:
-                self.current = outer
+        with nullcontext() if torch.compiler.is_compiling() else self._lock, self._set(signal or PassSignal()):
+            yield
+
+    @contextmanager
+    def _set(self, signal: PassSignal | None) -> Iterator[None]:
+        outer, self.current = self.current, signal
+        try:
+            yield
+        finally:
+            self.current = outer
 
     def checkpoint_contexts(self, further: ContextFunction) -> tuple[AnyContext, AnyContext]:
         """Return contexts for the forward pass of a checkpointed layer and for its recomputation.
 
         ``torch.utils.checkpoint`` calls this as ``context_fn`` in each forward pass, and enters the second context in
-        the backward pass, where it brings back the signal of that forward pass. ``further`` is the caller's own.
+        the backward pass, where it brings back the signal of that forward pass. It takes no lock, as a backward pass on
+        a GPU runs in another thread than the one that waits for it. ``further`` is the caller's own.
         """
         forward, recompute = further()
 
         @contextmanager
         def recompute_with(signal: PassSignal | None) -> Iterator[None]:
-            with recompute, self.use(signal):
+            with recompute, self._set(signal):
                 yield
 
         return forward, recompute_with(self.current)
