@@ -7,6 +7,7 @@ The wrapper reaches the model through hooks and arguments only. A call of the mo
 from __future__ import annotations
 
 import functools
+import json
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -17,9 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from impatience.control.adapters import check_adapters
+from impatience.control.checks import check_finite, load_tensors, readable
+from impatience.control.extra_state import decode_state, encode_state
 from impatience.control.generation import GenerateCall, steer_each_step, without_forced_eos
 from impatience.control.steering import BatchTargets, Conventions, PassSignal, Steering, no_contexts
-from impatience.control.storage import load_parts, save_model, share_tied_weights
+from impatience.control.storage import adapt_state_dict, load_parts, save_model, settings_of
 from impatience.errors import OptionError, SourceError, TargetError
 from impatience.families import family_of, unwrap
 from impatience.lengths import Landing, Target, Unit
@@ -61,7 +64,7 @@ class LengthControlled(nn.Module):
         self.width, self.amplitude = self.steering.width, self.steering.amplitude
         self.taught = self._warned = self._checkpoints = False
         self._default_target: dict[str, int] = {}
-        share_tied_weights(self)
+        adapt_state_dict(self)
         self.train(base_model.training)
 
     @property
@@ -114,6 +117,17 @@ class LengthControlled(nn.Module):
         """Find the family again."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.family = self.steering.family = family_of(unwrap(self.base))
+
+    def get_extra_state(self) -> Tensor:
+        """Return what a state dict needs besides weights, so that the folder of a ``Trainer`` can be loaded."""
+        return encode_state(self, settings_of(self))
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take over what goes with the loaded weights: whether they were trained, and the amplitude of their signal."""
+        settings, own = decode_state(state)["settings"], settings_of(self)
+        self.taught |= bool(settings["taught"])
+        if all(settings[name] == json.loads(json.dumps(own[name])) for name in ("method", "options", "conventions")):
+            self.amplitude = self.steering.amplitude = settings["amplitude"]
 
     def detach(self) -> Any:
         """Remove all hooks and return the base model."""
@@ -359,7 +373,7 @@ class LengthControlled(nn.Module):
     def from_pretrained(
         cls, name: Any, *, base_model: Any = None, tokenizer: Any = None, merge: bool = False, **kwargs: Any
     ) -> Self:
-        """Load a folder or hub name that ``save_pretrained`` wrote, or one in the layout of the paper's authors.
+        """Load a folder or hub name that ``save_pretrained`` or a ``Trainer`` wrote, or one of the paper's authors.
 
         Args:
             name: Folder, or name of a model on the hub.
@@ -368,14 +382,16 @@ class LengthControlled(nn.Module):
             merge: Merge an adapter into the base model's weights, so that it costs no time while writing.
             **kwargs: Arguments of the base model's ``from_pretrained``, e.g. ``dtype``.
         """
-        base, saved = load_parts(name, base_model, merge=merge, **kwargs)
-        model = cls(
-            base,
-            METHODS[saved.method].from_options(**saved.options),
-            tokenizer=tokenizer or saved.tokenizer,
-            conventions=saved.conventions,
-            amplitude=saved.amplitude,
-        )
-        model.steering.load_state_dict(saved.tensors)
+        with readable(name):
+            base, saved = load_parts(name, base_model, merge=merge, **kwargs)
+            model = cls(
+                base,
+                METHODS[saved.method].from_options(**saved.options),
+                tokenizer=tokenizer or saved.tokenizer,
+                conventions=saved.conventions,
+                amplitude=saved.amplitude,
+            )
+            load_tensors(name, model.steering, saved.tensors)
+            check_finite(name, model)
         model.taught = saved.taught
         return model

@@ -10,6 +10,7 @@ forward pass (``checkpoint_contexts``).
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 
 from impatience.control.projections import project, zero_projection
 from impatience.control.segments import IGNORED, Segments, find_segments, restarts
-from impatience.errors import OptionError, SourceError, TargetError, UnsupportedModelError
+from impatience.errors import ModelFilesError, OptionError, SourceError, TargetError, UnsupportedModelError
 from impatience.families import Family
 from impatience.lengths import Target, Unit
 from impatience.methods import AttentionMethod, EmbeddingMethod, Method
@@ -81,6 +82,8 @@ class Steering(nn.Module):
         self.width = family.width(model)
         method.check(self.width)
         self.amplitude = method.amplitude(family.embedding_rms(model)) if amplitude is None else amplitude
+        if not math.isfinite(self.amplitude):
+            raise ModelFilesError("The model's token embeddings are damaged: they hold NaN or infinite values.")
         self.factor = 1.0  # of the amplitude, for a schedule in training
         self.projections = nn.ModuleDict()
         self._lock, self._here = threading.RLock(), threading.local()
