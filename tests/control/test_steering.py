@@ -272,6 +272,9 @@ def test_a_compiled_model_gets_the_signal_of_each_call() -> None:
 def test_arguments_that_have_no_place_are_refused() -> None:
     with pytest.raises(TypeError, match="name all arguments after"):
         trained()(IDS, torch.ones_like(IDS), labels_of(IDS, 2), 5)
+    model = trained()
+    with pytest.raises(OptionError, match="runs parts of the model itself"):
+        model(model, IDS)
 
 
 # Frozen signals

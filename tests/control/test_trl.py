@@ -10,10 +10,22 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
-from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
+from trl import (
+    DPOConfig,
+    DPOTrainer,
+    GRPOConfig,
+    GRPOTrainer,
+    KTOConfig,
+    KTOTrainer,
+    RLOOConfig,
+    RLOOTrainer,
+    SFTConfig,
+    SFTTrainer,
+)
 
 from impatience import LengthControlled, attach
 from impatience.errors import OptionError
+from impatience.families import unwrap
 from support.toys import CORPUS, byte_level_tokenizer, tiny_model
 
 COMMON = {"max_steps": 2, "report_to": [], "save_strategy": "no", "use_cpu": True, "bf16": False, "disable_tqdm": True}
@@ -28,18 +40,12 @@ def model_for(method: str = "glide", lora: bool = False) -> LengthControlled:
     return attach(base, method, tokenizer=tokenizer, noise=0)
 
 
-def signals_of(model: LengthControlled) -> list[torch.Tensor]:
+def signals_of(model: LengthControlled) -> list[Any]:
     """Note the signal that each pass of the decoder gets."""
     seen: list[Any] = []
-    decoder = model.family.decoder_of(model.base_model._unwrapped if False else _inner(model))
+    decoder = model.family.decoder_of(unwrap(model.base))
     decoder.register_forward_pre_hook(lambda *_: seen.append(model.steering.current))
     return seen
-
-
-def _inner(model: LengthControlled) -> Any:
-    from impatience.families import unwrap
-
-    return unwrap(model.base)
 
 
 def assert_signal(seen: list[Any]) -> None:
@@ -61,7 +67,13 @@ def train(trainer: Any, model: LengthControlled) -> None:
 @pytest.mark.parametrize("data", [TEXTS, PAIRS], ids=["texts", "pairs"])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"packing": True, "max_length": 64}, {"padding_free": True, "max_length": None}, {"loss_type": "dft"}, {"lora": True}],
+    [
+        {},
+        {"packing": True, "max_length": 64},
+        {"padding_free": True, "max_length": None},
+        {"loss_type": "dft"},
+        {"lora": True},
+    ],
     ids=str,
 )
 def test_sft_trains_with_the_signal(options: dict[str, Any], data: Dataset, tmp_path: Path) -> None:
@@ -75,15 +87,15 @@ def test_sft_trains_with_the_signal(options: dict[str, Any], data: Dataset, tmp_
     trainer.save_model(str(tmp_path / "m"))
     again = LengthControlled.from_pretrained(tmp_path / "m")
     ids = torch.arange(5, 25)[None]
-    torch.testing.assert_close(again(ids, labels=ids).logits, model.eval()(ids, labels=ids).logits, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        again(ids, labels=ids).logits, model.eval()(ids, labels=ids).logits, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_adapters_that_a_trainer_puts_on_the_whole_model_are_refused(tmp_path: Path) -> None:
-    model = model_for()
+    model, settings = model_for(), SFTConfig(str(tmp_path), **COMMON)
     lora = LoraConfig(r=4, target_modules=["q_proj"])
-    trainer = SFTTrainer(
-        model, SFTConfig(str(tmp_path), **COMMON), train_dataset=PAIRS, processing_class=model.tokenizer, peft_config=lora
-    )
+    trainer = SFTTrainer(model, settings, train_dataset=PAIRS, processing_class=model.tokenizer, peft_config=lora)
     with pytest.raises(OptionError, match=r"attach\(get_peft_model"):
         trainer.train()
 
@@ -110,20 +122,35 @@ def test_dpo_trains_with_the_signal(reference: str, tmp_path: Path) -> None:
         assert_signal(noted)
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.1])
-def test_grpo_trains_with_a_default_target(beta: float, tmp_path: Path) -> None:
+def test_kto_trains_with_the_signal(tmp_path: Path) -> None:
+    model = model_for()
+    twin = copy.deepcopy(model)
+    seen, noted = signals_of(model), signals_of(twin)
+    data = PAIRS.add_column("label", [True, False] * 4)
+    settings = KTOConfig(str(tmp_path), **COMMON)
+    train(KTOTrainer(model, twin, settings, train_dataset=data, processing_class=model.tokenizer), model)
+    assert_signal(seen)
+    assert_signal(noted)
+
+
+@pytest.mark.parametrize(
+    ("method", "config", "beta"),
+    [(GRPOTrainer, GRPOConfig, 0.0), (GRPOTrainer, GRPOConfig, 0.1), (RLOOTrainer, RLOOConfig, 0.1)],
+    ids=["grpo", "grpo with a reference", "rloo"],
+)
+def test_reinforcement_learning_trains_with_a_default_target(
+    method: Any, config: Any, beta: float, tmp_path: Path
+) -> None:
     model = model_for()
     model.set_default_target(target_tokens=6)
     model.base.save_pretrained(tmp_path / "base")
     model.config._name_or_path = str(tmp_path / "base")
     seen = signals_of(model)
-    settings = GRPOConfig(
-        str(tmp_path), **COMMON | {"max_steps": 1}, num_generations=2, max_completion_length=8, beta=beta
-    )
+    settings = config(str(tmp_path), **COMMON | {"max_steps": 1}, num_generations=2, max_completion_length=8, beta=beta)
 
     def reward(completions: list[str], **_: Any) -> list[float]:
         return [float(len(completion)) + number for number, completion in enumerate(completions)]
 
-    trainer = GRPOTrainer(model, reward, settings, train_dataset=PAIRS, processing_class=model.tokenizer)
+    trainer = method(model, reward, settings, train_dataset=PAIRS, processing_class=model.tokenizer)
     train(trainer, model)
     assert_signal(seen)

@@ -91,7 +91,7 @@ def check_finite(name: str | Path, model: nn.Module) -> None:
     for tensor, weight in model.named_parameters():
         if not weight.is_floating_point() or weight.is_meta or weight.itemsize < 2:
             continue
-        if not math.isfinite(weight.detach().sum(dtype=torch.float32)) and not bool(weight.isfinite().all()):
+        if not math.isfinite(weight.detach().sum()) and not bool(weight.isfinite().all()):
             count = int((~weight.isfinite()).sum())
             raise ModelFilesError(
                 f"The weights in {str(name)!r} are damaged: {count:,} of {weight.numel():,} values of {tensor} are NaN "

@@ -147,6 +147,11 @@ class LengthControlled(nn.Module):
         names = ("input_ids", "attention_mask", "labels")
         if len(args) > len(names):
             raise TypeError(f"{len(args)} positional arguments: name all arguments after {', '.join(names)}.")
+        if not all(isinstance(arg, Tensor | None) for arg in args):
+            raise OptionError(
+                "This model was called with something else than tensors, as by a trainer whose loss runs parts of the "
+                "model itself, e.g. a distillation. Use a trainer that calls the model with input_ids and labels."
+            )
         kwargs = dict(zip(names, args, strict=False)) | kwargs
         lengths = {name: kwargs.pop(name, None) for name in _LENGTHS}
         self.taught |= self.training
