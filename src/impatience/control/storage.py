@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from impatience.control import extra_state
 from impatience.control.adapters import ADAPTER_SETTINGS, base_model_name, load_adapter
 from impatience.control.checks import check_amplitude, check_finite, check_names, check_prompt, load_tensors, readable
-from impatience.control.steering import Conventions, Steering
+from impatience.control.steering import Steering
+from impatience.control.targets import Conventions
 from impatience.errors import ModelFilesError, OptionError
 from impatience.families import unwrap
 from impatience.files import read_object
@@ -96,6 +97,14 @@ def settings_of(model: Any) -> dict[str, Any]:
         "tokenizer": model.tokenizer is not None,
         "taught": model.taught,
     }
+
+
+def restore_settings(model: Any, state: Tensor) -> None:
+    """Take over what goes with weights that were loaded: whether they were trained, and the signal's amplitude."""
+    settings, own = extra_state.decode_state(state)["settings"], json.loads(json.dumps(settings_of(model)))
+    model.taught |= settings["taught"]
+    if all(settings[name] == own[name] for name in ("method", "options", "conventions")):
+        model.amplitude = model.steering.amplitude = settings["amplitude"]
 
 
 def _without_prefix(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
