@@ -11,9 +11,22 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from impatience.errors import ImpatienceError
+from impatience.errors import ImpatienceError, ModelFilesError
 
 LOCK = ".lock"
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """Read a JSON object from a file of a model."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ModelFilesError(
+            f"{file} is damaged: it is not JSON ({error}). Save or download the model again."
+        ) from error
+    if not isinstance(content, dict):
+        raise ModelFilesError(f"{file} is damaged: it holds no JSON object. Save or download the model again.")
+    return content
 
 
 def write_whole(file: Path, text: str) -> None:

@@ -26,7 +26,7 @@ from control.test_contract import (
 from impatience import attach
 from impatience.control.generation import GenerateSteering
 from impatience.control.projections import SIGNALS, PrecomputedProjections
-from impatience.control.steering import BatchTargets
+from impatience.control.targets import BatchTargets
 from impatience.errors import OptionError
 from impatience.lengths import Unit
 from support import toys

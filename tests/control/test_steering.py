@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,6 +16,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from impatience import LengthControlled, attach
 from impatience.errors import OptionError
 from impatience.families import FAMILIES
+from impatience.lengths import Unit
 from support.toys import EOS, tiny_model
 
 IDS = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12]])
@@ -219,3 +221,74 @@ def test_a_default_target_is_used_where_a_call_has_none() -> None:
     for bad in ({"words": 5}, {"target_words": 5, "target_tokens": 5}):
         with pytest.raises(OptionError, match="give one of target_tokens"):
             model.set_default_target(**bad)
+
+
+# Threads and the signal
+
+
+def test_a_base_called_in_another_thread_is_not_steered() -> None:
+    model = trained(method="pre")
+    plain = model.base(IDS).logits
+    with model.step_signal(torch.ones(2, 1), torch.full((2, 1), 9.0), Unit.TOKENS), ThreadPoolExecutor(1) as pool:
+        assert torch.equal(pool.submit(lambda: model.base(IDS).logits).result(), plain)
+        assert not torch.equal(model.base(IDS).logits, plain)
+
+
+def test_layers_are_recomputed_in_another_thread_while_this_one_waits() -> None:
+    model = trained(noise=0).train()
+    expected = gradients(model, together=False)
+    model.zero_grad()
+    model.gradient_checkpointing_enable()
+    texts = torch.arange(5, 15)[None], torch.arange(20, 50)[None]
+    loss = sum(model(ids, labels=labels_of(ids, 3)).loss for ids in texts)
+    with model.exclusive():
+        backward = threading.Thread(target=loss.backward, daemon=True)  # as autograd does on a GPU
+        backward.start()
+        backward.join(20)
+        assert not backward.is_alive()
+    found = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("method", ["glide", "pre"])
+def test_replicas_of_data_parallel_get_the_signal(method: str) -> None:
+    model = trained(method=method)
+    replica = model._replicate_for_data_parallel()
+    replica.steering = model.steering._replicate_for_data_parallel()
+    expected = model(IDS, labels=labels_of(IDS, 2)).logits
+    assert torch.equal(replica(IDS, labels=labels_of(IDS, 2)).logits, expected)
+
+
+def test_a_compiled_model_gets_the_signal_of_each_call() -> None:
+    model = trained(method="pre")
+    compiled: Any = torch.compile(model, backend="eager")
+    for target in (5, 30):
+        inputs = {"labels": labels_of(IDS, 2), "target_tokens": target}
+        torch.testing.assert_close(compiled(IDS, **inputs).logits, model(IDS, **inputs).logits)
+    torch.compiler.reset()
+
+
+def test_arguments_that_have_no_place_are_refused() -> None:
+    with pytest.raises(TypeError, match="name all arguments after"):
+        trained()(IDS, torch.ones_like(IDS), labels_of(IDS, 2), 5)
+    model = trained()
+    with pytest.raises(OptionError, match="runs parts of the model itself"):
+        model(model, IDS)
+
+
+# Frozen signals
+
+
+@pytest.mark.parametrize("rank", [None, 4])
+def test_training_with_a_frozen_signal_that_is_zero_is_refused(rank: int | None) -> None:
+    model = attach(tiny_model("llama"), "glide", rank=rank).train()
+    for weight in model.signal_parameters():
+        weight.requires_grad_(False)
+    with pytest.raises(OptionError, match="frozen"):
+        model(IDS, labels=labels_of(IDS, 2))
+    model.eval()(IDS, labels=labels_of(IDS, 2))
+    frozen = trained().train()
+    for weight in frozen.signal_parameters():
+        weight.requires_grad_(False)
+    assert frozen(IDS, labels=labels_of(IDS, 2)).loss.requires_grad

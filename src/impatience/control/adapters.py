@@ -5,18 +5,26 @@ PEFT does the work, so every adapter type that PEFT can merge is merged correctl
 
 from __future__ import annotations
 
-import json
+import warnings
 from pathlib import Path
 from typing import Any
 
-from impatience.errors import UnsupportedModelError
+from impatience.control.checks import check_names
+from impatience.errors import ModelFilesError, UnsupportedModelError
+from impatience.files import read_object
 from impatience.sources import resolve
 from impatience.sources.pretrained import load_adapter_weights
 
 
 def base_model_name(settings: Path) -> str:
     """Return the folder or hub name of the base model that an adapter's settings name."""
-    return resolve(str(json.loads(settings.read_text(encoding="utf-8"))["base_model_name_or_path"]), quiet=True)
+    name = read_object(settings).get("base_model_name_or_path")
+    if not isinstance(name, str) or not name:
+        raise ModelFilesError(
+            f"{settings} does not name the adapter's base model (base_model_name_or_path={name!r}). Write the folder "
+            f"or hub name there, or load the model with from_pretrained(…, base_model=…, tokenizer=…)."
+        )
+    return resolve(name, quiet=True)
 
 
 def check_adapters(model: Any) -> None:
@@ -31,5 +39,10 @@ def check_adapters(model: Any) -> None:
 
 def load_adapter(base_model: Any, name: str | Path, *, merge: bool, **hub: Any) -> Any:
     """Put an adapter on its base model; with ``merge``, add it to the base model's weights."""
-    model = load_adapter_weights(base_model, name, **hub)
+    with warnings.catch_warnings():
+        # PEFT would fill missing weights with random numbers, and only warn.
+        warnings.filterwarnings("error", message="Found missing adapter keys", category=UserWarning)
+        model = load_adapter_weights(base_model, name, **hub)
+    # Weights that the model has no place for are named only in the result of loading them once more.
+    check_names(name, (), model.load_adapter(str(name), model.active_adapter, **hub).unexpected_keys)
     return model.merge_and_unload() if merge else model

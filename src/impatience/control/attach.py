@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from impatience.control.model import LengthControlled
-from impatience.control.steering import Conventions
+from impatience.control.targets import Conventions
 from impatience.errors import OptionError
 from impatience.families import unwrap
 from impatience.methods import METHODS, Method

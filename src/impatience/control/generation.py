@@ -17,8 +17,9 @@ from impatience.control.length_report import LengthReport, LengthReporter
 from impatience.control.projections import ROWS, PrecomputedProjections
 from impatience.control.repetition import NoLoops
 from impatience.control.sampling import Draws
-from impatience.control.steering import BatchTargets, PassSignal, Steering
+from impatience.control.steering import PassSignal, Steering
 from impatience.control.stopping import LandingProcessor
+from impatience.control.targets import BatchTargets
 from impatience.errors import OptionError, TargetError, TokenizerError
 from impatience.lengths import Landing, Target, Unit
 from impatience.vocabulary import Vocabulary, in_tokens

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from impatience.control.attach import attach
+from impatience.control.checks import readable
 from impatience.control.model import LengthControlled
 from impatience.control.storage import PROMPT, is_length_controlled, load_base, load_prompt
-from impatience.errors import ImpatienceError, ModelFilesError
+from impatience.errors import ModelFilesError
 from impatience.sources import resolve, toy
 
 
@@ -47,21 +48,12 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
             raise ModelFilesError(f"The run in {source} has no model yet. Finish it: {resume_command(Path(source))}")
         source = str(Path(source) / "model")
     options: dict[str, Any] = {} if torch.cuda.is_available() else {"dtype": torch.float32}
-    try:
-        with _hidden_progress_bars():
-            if is_length_controlled(source):
-                model, prompt = LengthControlled.from_pretrained(source, merge=True, **options), load_prompt(source)
-            else:
-                base, tokenizer = load_base(source, **options)
-                model, prompt = attach(base, "none", tokenizer=tokenizer), {}
-    except ImpatienceError:
-        raise
-    except (OSError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ModelFilesError(
-            f"The model {str(name)!r} could not be loaded ({reason}). Name a folder, a model that `impatience models` "
-            f"lists, or one on the hub, which must be within reach."
-        ) from error
+    with readable(name), _hidden_progress_bars():
+        if is_length_controlled(source):
+            model, prompt = LengthControlled.from_pretrained(source, merge=True, **options), load_prompt(source)
+        else:
+            base, tokenizer = load_base(source, **options)
+            model, prompt = attach(base, "none", tokenizer=tokenizer), {}
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), prompt
 
 

@@ -6,31 +6,25 @@ The wrapper reaches the model through hooks and arguments only. A call of the mo
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from impatience.control.adapters import check_adapters
-from impatience.control.generation import GenerateCall, steer_each_step, without_forced_eos
-from impatience.control.steering import BatchTargets, Conventions, PassSignal, Steering, no_contexts
-from impatience.control.storage import load_parts, save_model, share_tied_weights
-from impatience.errors import OptionError, SourceError, TargetError
+from impatience.control.calls import LENGTHS, TARGETS, bind, call_signal, write_texts
+from impatience.control.checks import check_finite, load_tensors, readable
+from impatience.control.extra_state import encode_state
+from impatience.control.steering import Steering
+from impatience.control.storage import adapt_state_dict, load_parts, restore_settings, save_model, settings_of
+from impatience.control.targets import BatchTargets, Conventions
+from impatience.errors import OptionError
 from impatience.families import family_of, unwrap
 from impatience.lengths import Landing, Target, Unit
 from impatience.methods import METHODS, Method
 from impatience.vocabulary import Vocabulary
-
-log = logging.getLogger(__name__)
-
-_TARGETS = ("target_tokens", "target_words", "target_characters", "target_sentences")
-_LENGTHS = (*_TARGETS, "progress", "prompt_lengths")
-"""Arguments of a call that are for the signal alone, not for the base model."""
 
 
 class LengthControlled(nn.Module):
@@ -59,10 +53,15 @@ class LengthControlled(nn.Module):
         self.steering = Steering(inner, self.family, method, self.vocabulary, conventions, amplitude)
         self.method, self.conventions = method, conventions
         self.width, self.amplitude = self.steering.width, self.steering.amplitude
-        self.taught = self._warned = self._checkpoints = False
-        self._default_target: dict[str, int] = {}
-        share_tied_weights(self)
+        self.taught = self.warned = self.checkpoints = False
+        self.default_target: dict[str, int] = {}
+        adapt_state_dict(self)
         self.train(base_model.training)
+
+    @property
+    def base_model(self) -> Any:
+        """The backbone of the base model, without its head and without wrappers of PEFT."""
+        return unwrap(self.base).base_model
 
     @property
     def steers(self) -> bool:
@@ -95,11 +94,11 @@ class LengthControlled(nn.Module):
         Trainers that write texts themselves, as those of reinforcement learning do, cannot pass a target. While there
         is a default target, the lengths of labels are not used as targets.
         """
-        unknown = [name for name in target if name not in _TARGETS]
+        unknown = [name for name in target if name not in TARGETS]
         if unknown or len(target) > 1:
-            raise OptionError(f"{', '.join(target)}: give one of {', '.join(_TARGETS)}.")
-        Target.parse(1, *map(target.get, _TARGETS))
-        self._default_target = target
+            raise OptionError(f"{', '.join(target)}: give one of {', '.join(TARGETS)}.")
+        Target.parse(1, *map(target.get, TARGETS))
+        self.default_target = target
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the family, whose functions cannot be pickled."""
@@ -109,6 +108,14 @@ class LengthControlled(nn.Module):
         """Find the family again."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.family = self.steering.family = family_of(unwrap(self.base))
+
+    def get_extra_state(self) -> Tensor:
+        """Return what a state dict needs besides weights, so that the folder of a ``Trainer`` can be loaded."""
+        return encode_state(self, settings_of(self))
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take over what goes with the loaded weights: whether they were trained, and the amplitude of their signal."""
+        restore_settings(self, state)
 
     def detach(self) -> Any:
         """Remove all hooks and return the base model."""
@@ -125,37 +132,10 @@ class LengthControlled(nn.Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` with the signal, also where a trainer has put a function of its own in its place."""
-        kwargs = dict(zip(("input_ids", "attention_mask", "labels"), args, strict=False)) | kwargs
-        lengths = {name: kwargs.pop(name, None) for name in _LENGTHS}
+        lengths, kwargs = bind(args, kwargs)
         self.taught |= self.training
-        with self.steering.use(self._call_signal(lengths, kwargs) if self.steering.attached else None):
+        with self.steering.use(call_signal(self, lengths, kwargs) if self.steering.attached else None):
             return super().__call__(**kwargs)
-
-    def _call_signal(self, lengths: dict[str, Any], inputs: dict[str, Any]) -> PassSignal:
-        """Return the signal of a call, from its length arguments and the base model's inputs."""
-        self._update_vocabulary()
-        labels, mask = inputs.get("labels"), inputs.get("attention_mask")
-        if self.family.encoder_decoder:
-            ids = inputs.get("decoder_input_ids")
-            if ids is None and labels is not None:
-                ids = torch.cat([torch.zeros_like(labels[:, :1]), labels[:, :-1].clamp(min=0)], dim=1)
-        else:
-            ids = inputs.get("input_ids")
-            if ids is None and labels is not None:
-                ids = labels.clamp(min=0)  # of a prompt that is given as embeddings, which is not counted
-        if ids is None:
-            raise SourceError("Pass input_ids, and labels or decoder_input_ids: progress is counted on ids.")
-        if self.training and torch.is_grad_enabled():
-            self._check_checkpointing()
-        values = [lengths[name] for name in _TARGETS]
-        if all(value is None for value in values):
-            values = [*map(self._default_target.get, _TARGETS)]
-        tensors = [(unit, value) for unit, value in zip(Unit, values, strict=True) if isinstance(value, Tensor)]
-        target = tensors[0] if tensors else Target.parse(ids.shape[0], *values)
-        positions = None if self.family.encoder_decoder else inputs.get("position_ids")
-        targets = self.steering.batch_targets(ids, target, mask, labels, lengths["prompt_lengths"], positions)
-        targets = replace(targets, progress=lengths["progress"])
-        return self.steering.pass_signal(targets, ids, ids.shape[1], noisy=self.training)
 
     def forward(
         self,
@@ -195,7 +175,7 @@ class LengthControlled(nn.Module):
         kwargs |= {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
         if self.steering.current is None:  # called as ``forward``, not as the model
             lengths = (target_tokens, target_words, target_characters, target_sentences, progress, prompt_lengths)
-            return self(**dict(zip(_LENGTHS, lengths, strict=True)), compute_loss=compute_loss, **kwargs)
+            return self(**dict(zip(LENGTHS, lengths, strict=True)), compute_loss=compute_loss, **kwargs)
         if not compute_loss:
             del kwargs["labels"]
         return self.base(**kwargs)
@@ -207,38 +187,14 @@ class LengthControlled(nn.Module):
 
         Layers that are recomputed in the backward pass get the signal of their own forward pass.
         """
-        chosen = {"use_reentrant": False} | (gradient_checkpointing_kwargs or {})
-        if self.steering.inside_layers:
-            if chosen["use_reentrant"]:
-                raise OptionError(
-                    "use_reentrant=True: the signal enters inside layers and does not reach layers that are recomputed "
-                    "this way. Give use_reentrant=False."
-                )
-            further = chosen.get("context_fn", no_contexts)
-            chosen["context_fn"] = functools.partial(self.steering.checkpoint_contexts, further)
+        chosen = self.steering.checkpoint_options(gradient_checkpointing_kwargs)
         self.base.gradient_checkpointing_enable(gradient_checkpointing_kwargs=chosen, **options)
-        self._checkpoints = True
+        self.checkpoints = True
 
     def gradient_checkpointing_disable(self) -> None:
         """Disable gradient checkpointing."""
         self.base.gradient_checkpointing_disable()
-        self._checkpoints = False
-
-    def _check_checkpointing(self) -> None:
-        inside = self.steering.inside_layers and self.steers
-        if inside and not self._checkpoints and unwrap(self.base).is_gradient_checkpointing:
-            raise OptionError(
-                "Gradient checkpointing was enabled on the base model, so recomputed layers would get no signal. "
-                "Enable it on this model instead: model.gradient_checkpointing_enable()."
-            )
-
-    def _update_vocabulary(self) -> None:
-        """Make new tables if the base model's vocabulary was resized."""
-        inner: Any = unwrap(self.base)
-        if self.vocabulary.size != inner.config.vocab_size:
-            special = self.family.special_ids(inner)
-            self.vocabulary = Vocabulary(inner.config.vocab_size, special, self.tokenizer)
-            self.steering.vocabulary = self.vocabulary
+        self.checkpoints = False
 
     def generate_batch(self, *_: Any, **__: Any) -> Any:
         """Refuse: transformers' continuous batching does not take targets."""
@@ -284,52 +240,9 @@ class LengthControlled(nn.Module):
         Returns:
             The base model's output; with ``return_report`` a pair of it and the list of reports.
         """
-        mode, inner, mask = Landing.parse(landing), unwrap(self.base), kwargs.get("attention_mask")
-        check_adapters(self.base)
-        self._update_vocabulary()
-        ids, embeds = inputs if inputs is not None else kwargs.pop("input_ids", None), kwargs.get("inputs_embeds")
-        source: Tensor = self._check_source(embeds if ids is None else ids, mask)
-        lengths = [target_tokens, target_words, target_characters, target_sentences]
-        if all(length is None for length in lengths):
-            lengths = [*map(self._default_target.get, _TARGETS)]
-        target = Target.parse(source.shape[0], *lengths)
-        if not (self.taught or self._warned or self.steering.projections) and self.steers:
-            log.warning("This model has not been trained with its signal yet. Its texts will make no sense.")
-            self._warned = True
-        if target is None:
-            raise TargetError("generate needs a target: target_tokens, target_words, target_characters, …")
-        if target.unit is not Unit.TOKENS:
-            self.vocabulary.require_tokenizer(target.unit)
-
-        decoder_only = not self.family.encoder_decoder
-        # The ids of a prompt that is given as embeddings alone are not known: the ids begin with the text.
-        embedded = source.shape[1] if decoder_only and ids is None else 0
-        written = source if decoder_only else kwargs.get("decoder_input_ids")
-        first = 1 if written is None else written.shape[1]
-        if prompt_lengths is None:
-            prompt_lengths = first if mask is None else mask.sum(1)
-        targets = self.steering.batch_targets(source, target, mask, None, prompt_lengths)
-        room = self.family.room(inner)
-        room = None if room is None else room - first
-        call = GenerateCall(target, mode, targets.start - embedded, first - embedded, room, self.vocabulary)
-        with steer_each_step(inner, self.steering, targets, embedded), without_forced_eos(inner):
-            kwargs |= {"no_loops": no_loops, "draws": draws}
-            kwargs = call.prepare(inner.generation_config, kwargs, report=return_report)
-            if ids is not None:
-                kwargs["input_ids"] = ids
-            return call.finish(self.base.generate(**kwargs))
-
-    def _check_source(self, source: Tensor | None, attention_mask: Tensor | None) -> Tensor:
-        if source is None or source.numel() == 0:
-            raise SourceError("The source is empty. Pass input_ids with at least one token in each row.")
-        if attention_mask is not None and not bool(attention_mask.any(1).all()):
-            raise SourceError(f"Row {int(attention_mask.any(1).long().argmin())} is all padding: its source is empty.")
-        room = self.family.room(unwrap(self.base))
-        if room is not None and source.shape[1] > room - (0 if self.family.encoder_decoder else 2):
-            raise SourceError(
-                f"The source has {source.shape[1]} tokens, but this model has {room} positions. Shorten or split it."
-            )
-        return source
+        lengths = (target_tokens, target_words, target_characters, target_sentences)
+        kwargs |= {"no_loops": no_loops, "draws": draws}
+        return write_texts(self, inputs, lengths, Landing.parse(landing), return_report, prompt_lengths, kwargs)
 
     def save_pretrained(self, folder: Any, **kwargs: Any) -> None:
         """Save the model to a folder, in safetensors and JSON only, for ``from_pretrained``."""
@@ -339,7 +252,7 @@ class LengthControlled(nn.Module):
     def from_pretrained(
         cls, name: Any, *, base_model: Any = None, tokenizer: Any = None, merge: bool = False, **kwargs: Any
     ) -> Self:
-        """Load a folder or hub name that ``save_pretrained`` wrote, or one in the layout of the paper's authors.
+        """Load a folder or hub name that ``save_pretrained`` or a ``Trainer`` wrote, or one of the paper's authors.
 
         Args:
             name: Folder, or name of a model on the hub.
@@ -348,14 +261,16 @@ class LengthControlled(nn.Module):
             merge: Merge an adapter into the base model's weights, so that it costs no time while writing.
             **kwargs: Arguments of the base model's ``from_pretrained``, e.g. ``dtype``.
         """
-        base, saved = load_parts(name, base_model, merge=merge, **kwargs)
-        model = cls(
-            base,
-            METHODS[saved.method].from_options(**saved.options),
-            tokenizer=tokenizer or saved.tokenizer,
-            conventions=saved.conventions,
-            amplitude=saved.amplitude,
-        )
-        model.steering.load_state_dict(saved.tensors)
+        with readable(name):
+            base, saved = load_parts(name, base_model, merge=merge, **kwargs)
+            model = cls(
+                base,
+                METHODS[saved.method].from_options(**saved.options),
+                tokenizer=tokenizer or saved.tokenizer,
+                conventions=saved.conventions,
+                amplitude=saved.amplitude,
+            )
+            load_tensors(name, model.steering, saved.tensors)
+            check_finite(name, model)
         model.taught = saved.taught
         return model

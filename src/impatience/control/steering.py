@@ -1,53 +1,35 @@
 """Brings the signal to the decoder: counts progress on ids, computes the signal, adds it in forward pre-hooks.
 
 ``pass_signal`` gets all ids so far, counts progress, and lets the method compute a signal from progress and target;
-``step_signal`` does the same for rows whose progress is known already. A signal holds only inside ``use``: the hooks on
-the decoder add it there, and nowhere else. A lock keeps other threads out meanwhile, and layers that are recomputed in
-the backward pass get the signal of their own forward pass (``checkpoint_contexts``).
+``step_signal`` does the same for rows whose progress is known already. A signal holds only inside ``use``, in the
+thread that entered it: the hooks on the decoder add it there, and nowhere else. A lock keeps other threads from
+entering meanwhile. Layers that are recomputed in the backward pass, in whatever thread, get the signal of their own
+forward pass (``checkpoint_contexts``).
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from impatience.control.projections import project, zero_projection
-from impatience.control.segments import IGNORED, Segments, find_segments, restarts
-from impatience.errors import OptionError, SourceError, TargetError, UnsupportedModelError
+from impatience.control.targets import BatchTargets, Conventions
+from impatience.errors import ModelFilesError, OptionError, UnsupportedModelError
 from impatience.families import Family
-from impatience.lengths import Target, Unit
+from impatience.lengths import Unit
 from impatience.methods import AttentionMethod, EmbeddingMethod, Method
 from impatience.vocabulary import Vocabulary, in_tokens
 
-Conventions = Literal["paper", "authors"]
 AnyContext = AbstractContextManager[Any]
 ContextFunction = Callable[[], tuple[AnyContext, AnyContext]]
-
-
-@dataclass(frozen=True)
-class BatchTargets:
-    """The targets of a batch, and where its texts begin."""
-
-    target: Tensor  # (B,) length asked for
-    unit: Unit  # unit of the target
-    start: Tensor  # (B,) column of the first written id; the column before it carries progress 0
-    progress: Tensor | None = None  # (B, T) length written up to and including each column; None counts it on the ids
-    segments: Segments | None = None  # texts of rows that may hold several; replaces all of the above
-
-    def repeat(self, rows: int) -> BatchTargets:
-        """Repeat each row to make that many rows, as beams and returned samples do."""
-        copies = rows // self.target.shape[0]
-        if copies == 1:
-            return self
-        target, start = (tensor.repeat_interleave(copies) for tensor in (self.target, self.start))
-        return BatchTargets(target, self.unit, start)
 
 
 @dataclass(frozen=True)
@@ -80,20 +62,30 @@ class Steering(nn.Module):
         self.width = family.width(model)
         method.check(self.width)
         self.amplitude = method.amplitude(family.embedding_rms(model)) if amplitude is None else amplitude
+        if not math.isfinite(self.amplitude):
+            raise ModelFilesError("The model's token embeddings are damaged: they hold NaN or infinite values.")
         self.factor = 1.0  # of the amplitude, for a schedule in training
         self.projections = nn.ModuleDict()
-        self.current: PassSignal | None = None  # None outside of ``use``
-        self._lock = threading.RLock()
+        self._lock, self._here = threading.RLock(), threading.local()
         self._handles = list(self._register_hooks(model))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what cannot be pickled: the lock, the signal of a running pass, and the family's functions."""
-        return {**self.__dict__, "current": None, "family": None, "_lock": None}
+        return {**self.__dict__, "family": None, "_lock": None, "_here": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Make a lock of its own for a copy; ``LengthControlled`` finds the family again."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._lock = threading.RLock()
+        self._lock, self._here = threading.RLock(), threading.local()
+
+    @property
+    def current(self) -> PassSignal | None:
+        """The signal that this thread's forward passes get; None outside of ``use``."""
+        return getattr(self._here, "signal", None)
+
+    @current.setter
+    def current(self, signal: PassSignal | None) -> None:
+        self._here.signal = signal
 
     def _register_hooks(self, model: Any) -> Iterator[Any]:
         decoder, layers = self.family.decoder_of(model), self.family.layers_of(model)
@@ -134,24 +126,42 @@ class Steering(nn.Module):
     @contextmanager
     def use(self, signal: PassSignal | None = None) -> Iterator[None]:
         """Steer the forward passes inside; other threads wait, and passes of an outer ``use`` are not disturbed."""
-        with nullcontext() if torch.compiler.is_compiling() else self._lock:
-            outer, self.current = self.current, signal or PassSignal()
-            try:
-                yield
-            finally:
-                self.current = outer
+        with nullcontext() if torch.compiler.is_compiling() else self._lock, self._set(signal or PassSignal()):
+            yield
+
+    @contextmanager
+    def _set(self, signal: PassSignal | None) -> Iterator[None]:
+        outer, self.current = self.current, signal
+        try:
+            yield
+        finally:
+            self.current = outer
+
+    def checkpoint_options(self, given: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the arguments for ``torch.utils.checkpoint``: the caller's, and what keeps the signal."""
+        options = {"use_reentrant": False} | (given or {})
+        if not self.inside_layers:
+            return options
+        if options["use_reentrant"]:
+            raise OptionError(
+                "use_reentrant=True: the signal enters inside layers and does not reach layers that are recomputed "
+                "this way. Give use_reentrant=False."
+            )
+        further = options.get("context_fn", _no_contexts)
+        return options | {"context_fn": functools.partial(self.checkpoint_contexts, further)}
 
     def checkpoint_contexts(self, further: ContextFunction) -> tuple[AnyContext, AnyContext]:
         """Return contexts for the forward pass of a checkpointed layer and for its recomputation.
 
         ``torch.utils.checkpoint`` calls this as ``context_fn`` in each forward pass, and enters the second context in
-        the backward pass, where it brings back the signal of that forward pass. ``further`` is the caller's own.
+        the backward pass, where it brings back the signal of that forward pass. It takes no lock, as a backward pass on
+        a GPU runs in another thread than the one that waits for it. ``further`` is the caller's own.
         """
         forward, recompute = further()
 
         @contextmanager
         def recompute_with(signal: PassSignal | None) -> Iterator[None]:
-            with recompute, self.use(signal):
+            with recompute, self._set(signal):
                 yield
 
         return forward, recompute_with(self.current)
@@ -161,52 +171,6 @@ class Steering(nn.Module):
         for handle in self._handles:
             handle.remove()
         self._handles = []
-
-    def batch_targets(
-        self,
-        ids: Tensor,
-        target: Target | tuple[Unit, Tensor] | None,
-        attention_mask: Tensor | None,
-        labels: Tensor | None,
-        prompt_lengths: Any,
-        position_ids: Tensor | None = None,
-    ) -> BatchTargets:
-        """Return the targets given, or the lengths of the labels, and the columns where the texts begin.
-
-        A unit with a (B,) tensor is used as it is, without checks and without waiting for the GPU.
-        """
-        rows, device = ids.shape[0], ids.device
-        if target is None and labels is None:
-            raise TargetError(
-                "No target was given. Pass labels, or one of target_tokens, target_words, … (A trainer with label "
-                "smoothing or a loss of its own keeps the labels back: add target_tokens, and for a decoder-only model "
-                "prompt_lengths, to each batch.)"
-            )
-        if position_ids is not None:
-            position_ids = position_ids.expand(rows, -1) if position_ids.ndim == 2 else position_ids[0]
-        if isinstance(target, Target) and not self.family.encoder_decoder:
-            _check_one_text(labels, position_ids, attention_mask)
-        if self.family.encoder_decoder:
-            start = torch.ones(rows, dtype=torch.long, device=device)
-        elif prompt_lengths is not None:
-            padding = 0 if attention_mask is None else attention_mask.long().argmax(1)
-            start = padding + torch.as_tensor(prompt_lengths, device=device).expand(rows)
-        elif labels is not None:
-            start = (labels != IGNORED).long().argmax(1)
-        else:
-            raise SourceError("Pass labels or prompt_lengths: they say where the prompt ends.")
-        if isinstance(target, tuple):
-            return BatchTargets(target[1], target[0], start)
-        if target is not None:
-            return BatchTargets(torch.tensor(target.values, device=device), target.unit, start)
-        assert labels is not None
-        special = self.vocabulary.special(device)
-        counted = labels != IGNORED
-        if self.conventions == "paper":
-            counted &= ~special[labels.clamp(min=0)]
-        several = not self.family.encoder_decoder and prompt_lengths is None
-        segments = find_segments(labels, special, position_ids) if several else None
-        return BatchTargets(counted.sum(1).clamp(min=1), Unit.TOKENS, start, segments=segments)
 
     def pass_signal(self, targets: BatchTargets, ids: Tensor, columns: int, *, noisy: bool = False) -> PassSignal:
         """Return the signal for the last columns of (B, T) ids; the prompt before its last token gets none."""
@@ -278,7 +242,7 @@ class Steering(nn.Module):
         return args, {**kwargs, reader.mask: reader.add(bias.to(scores), kwargs.get(reader.mask))}
 
 
-def no_contexts() -> tuple[AnyContext, AnyContext]:
+def _no_contexts() -> tuple[AnyContext, AnyContext]:
     """Return contexts for ``torch.utils.checkpoint`` that do nothing."""
     return nullcontext(), nullcontext()
 
@@ -292,17 +256,6 @@ def _add_to_last(hidden: Tensor, signal: Tensor) -> Tensor:
     signal = signal[:, -hidden.shape[1] :].to(hidden)
     before = hidden.shape[1] - signal.shape[1]
     return torch.cat([hidden[:, :before], hidden[:, before:] + signal], 1) if before else hidden + signal
-
-
-def _check_one_text(labels: Tensor | None, position_ids: Tensor | None, attention_mask: Tensor | None) -> None:
-    """Refuse rows of several texts: a target belongs to one."""
-    packed = position_ids is not None and restarts(position_ids, attention_mask)
-    text = None if labels is None else labels != IGNORED
-    if packed or (text is not None and bool((text[:, 1:] & ~text[:, :-1]).sum(1).gt(~text[:, 0]).any())):
-        raise TargetError(
-            "A row holds several texts (positions that begin again, or labels with gaps), but has one target. Give "
-            "each text a row of its own, or leave the target out: then each text has the length of its labels."
-        )
 
 
 def _check_compatible(model: Any, family: Family, method: Method, conventions: str) -> None:

@@ -1,7 +1,8 @@
 """Saves and loads length-controlled models: safetensors and JSON, nothing pickled, no remote code.
 
 A folder holds the base model or its PEFT adapter, ``impatience.json`` with the method and its options,
-``impatience.safetensors`` if the method has weights, and ``prompt.json`` with the prompt that a recipe trained with.
+``impatience.safetensors`` if the method has weights, and ``prompt.json`` with the prompt that a recipe trained with. A
+folder that a ``Trainer`` saved holds all of it in ``model.safetensors``; see ``extra_state``.
 """
 
 from __future__ import annotations
@@ -15,16 +16,29 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from impatience.control import extra_state
 from impatience.control.adapters import base_model_name, load_adapter
-from impatience.control.steering import Conventions, Steering
+from impatience.control.checks import check_amplitude, check_finite, check_names, check_prompt, load_tensors, readable
+from impatience.control.steering import Steering
+from impatience.control.targets import Conventions
 from impatience.errors import ModelFilesError, OptionError
 from impatience.families import unwrap
+from impatience.files import read_object
 from impatience.methods import METHODS
 from impatience.sources import check_name
 from impatience.sources.pretrained import ADAPTER_SETTINGS, HUB, find_file, load_settings, load_weights
 from impatience.version import __version__
 
 SETTINGS, WEIGHTS, PROMPT = "impatience.json", "impatience.safetensors", "prompt.json"
+_SETTINGS: dict[str, Any] = {
+    "format": (int,),
+    "method": (str,),
+    "options": (dict,),
+    "conventions": (str,),
+    "amplitude": (int, float, type(None)),
+    "tokenizer": (bool,),
+    "taught": (bool,),
+}
 _OLD_OPTIONS = {"glide": {"landing": "countdown"}}  # options that older versions saved under another name, by method
 
 
@@ -48,12 +62,12 @@ def save_model(
 
     ``state_dict`` are the weights of the model if they are not those of its modules, e.g. gathered from shards.
     """
-    folder, base_model, method_type = Path(folder), model.base, type(steering.method)
-    method = next((name for name in METHODS if METHODS[name] is method_type), None)
-    if method is None:
+    folder, base_model, settings = Path(folder), model.base, settings_of(model)
+    if settings["method"] is None:
+        name = type(steering.method).__name__
         raise OptionError(
-            f"{method_type.__name__} has no registered name, so a saved model could not be loaded again. Register it: "
-            f"impatience.methods.METHODS.register(name, {method_type.__name__})."
+            f"{name} has no registered name, so a saved model could not be loaded again. Register it: "
+            f"impatience.methods.METHODS.register(name, {name})."
         )
     if state_dict is None:
         tensors = steering.state_dict()
@@ -62,21 +76,34 @@ def save_model(
     if unwrap(base_model) is not base_model:
         kwargs.setdefault("save_embedding_layers", False)  # else PEFT looks the base up on the hub
     base_model.save_pretrained(folder, **kwargs)
-    settings = {
+    (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    if tensors:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS)
+    if model.tokenizer is not None:
+        model.tokenizer.save_pretrained(folder)
+
+
+def settings_of(model: Any) -> dict[str, Any]:
+    """Return the settings of a model's length control; the method is None if it has no registered name."""
+    steering = model.steering
+    return {
         "format": 1,
         "impatience": __version__,
-        "method": method,
+        "method": next((name for name in METHODS if METHODS[name] is type(steering.method)), None),
         "options": steering.method.options(),
         "conventions": steering.conventions,
         "amplitude": steering.amplitude,
         "tokenizer": model.tokenizer is not None,
         "taught": model.taught,
     }
-    (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    if tensors:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS)
-    if model.tokenizer is not None:
-        model.tokenizer.save_pretrained(folder)
+
+
+def restore_settings(model: Any, state: Tensor) -> None:
+    """Take over what goes with weights that were loaded: whether they were trained, and the signal's amplitude."""
+    settings, own = extra_state.decode_state(state)["settings"], json.loads(json.dumps(settings_of(model)))
+    model.taught |= settings["taught"]
+    if all(settings[name] == own[name] for name in ("method", "options", "conventions")):
+        model.amplitude = model.steering.amplitude = settings["amplitude"]
 
 
 def _without_prefix(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -91,41 +118,72 @@ def load_parts(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any)
     hub = {key: kwargs[key] for key in HUB if key in kwargs}
     path = find_file(name, SETTINGS, **hub)
     if path is None:
+        file = find_file(name, extra_state.WEIGHTS, **hub)
+        content = extra_state.read_state(file)
+        if file is not None and content is not None:
+            return _load_described(name, file, content, merge, **kwargs)
         return _load_authors(name, **kwargs)
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-        parts = {key: settings[key] for key in ("method", "options", "conventions", "amplitude")}
-        has_tokenizer, version = settings["tokenizer"], settings["format"]
-    except (ValueError, KeyError) as error:
-        raise ModelFilesError(f"{path} is damaged ({error!r}). Save or download the model again.") from error
-    if version != 1:
-        raise ModelFilesError(f"{path} has format {version}, but this version reads format 1. Update impatience.")
-    names = _OLD_OPTIONS.get(parts["method"], {})
-    parts["options"] = {names.get(option, option): value for option, value in parts["options"].items()}
+    parts, has_tokenizer = _read_settings(read_object(path), path)
     weights = find_file(name, WEIGHTS, **hub)
     saved = Saved(
         **parts,
         tokenizer=_tokenizer(name, **hub) if has_tokenizer else None,
         tensors=load_file(weights) if weights else {},
-        taught=settings.get("taught", True),
     )
     return _load_model(name, base_model, merge=merge, **kwargs), saved
+
+
+def _read_settings(settings: dict[str, Any], file: Path) -> tuple[dict[str, Any], bool]:
+    """Check the settings of a length control; return those that ``Saved`` takes, and whether there is a tokenizer."""
+    settings = {"taught": True, **settings}  # older files do not say it
+    for key, kinds in _SETTINGS.items():
+        if key not in settings or type(settings[key]) not in kinds:
+            found = f"{key} is {settings[key]!r}" if key in settings else f"{key!r} is missing"
+            raise ModelFilesError(f"{file} is damaged: {found}. Save or download the model again.")
+    if settings["format"] != 1:
+        raise ModelFilesError(
+            f"{file} has format {settings['format']}, but this version reads format 1. Update impatience."
+        )
+    names = _OLD_OPTIONS.get(settings["method"], {})
+    options = {names.get(option, option): value for option, value in settings["options"].items()}
+    check_amplitude(settings["amplitude"], options.get("strength"))
+    parts = {key: settings[key] for key in ("method", "conventions", "amplitude", "taught")}
+    return {**parts, "options": options}, settings["tokenizer"]
+
+
+def _load_described(name: str | Path, file: Path, content: Any, merge: bool, **kwargs: Any) -> tuple[Any, Saved]:
+    """Load a folder that a ``Trainer`` saved."""
+    hub = {key: kwargs.pop(key) for key in HUB if key in kwargs}
+    parts, _ = _read_settings(content["settings"], file)
+    tensors, base = load_file(file), extra_state.rebuild_base(content, **kwargs)
+    weights = _without_prefix(tensors, "base.")
+    _restore_tied(base, weights, "")
+    load_tensors(name, base, weights)
+    if merge and unwrap(base) is not base:
+        base = base.merge_and_unload()
+    tokenizer = _tokenizer(name, **hub) if find_file(name, "tokenizer_config.json", **hub) else None
+    return base, Saved(**parts, tokenizer=tokenizer, tensors=_without_prefix(tensors, "steering."))
 
 
 def load_prompt(name: str | Path) -> dict[str, Any]:
     """Return the prompt settings that a recipe trained a model with; empty if there are none."""
     path = find_file(name, PROMPT)
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path else {}
+    return check_prompt(path) if path else {}
 
 
 def is_length_controlled(name: str | Path) -> bool:
-    """Check whether a folder or hub name holds a model that ``save_pretrained`` wrote."""
-    return find_file(name, SETTINGS) is not None
+    """Check whether a folder or hub name holds a model that ``save_pretrained`` or a ``Trainer`` wrote."""
+    if find_file(name, SETTINGS) is not None:
+        return True
+    return extra_state.read_state(find_file(name, extra_state.WEIGHTS)) is not None
 
 
 def load_base(name: str | Path, **kwargs: Any) -> tuple[Any, Any]:
     """Load a plain Hugging Face model and its tokenizer."""
-    return _auto(name, **kwargs), _tokenizer(name)
+    with readable(name):
+        base = _auto(name, **kwargs)
+        check_finite(name, base)
+        return base, _tokenizer(name)
 
 
 def _tokenizer(name: str | Path, **hub: Any) -> Any:
@@ -146,20 +204,30 @@ def _load_model(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any
     hub = {key: kwargs[key] for key in HUB if key in kwargs}
     settings = find_file(name, ADAPTER_SETTINGS, **hub)
     if settings is None:
-        return base_model if base_model is not None else _auto(name, **kwargs)
+        return base_model if base_model is not None else _auto(name, complete=True, **kwargs)
     if base_model is None:
         kwargs.pop("revision", None)  # the adapter's, not the base model's
         base_model = _auto(base_model_name(settings), **kwargs)
     return load_adapter(base_model, name, merge=merge, **hub)
 
 
-def _auto(name: str | Path, **kwargs: Any) -> Any:
+def _auto(name: str | Path, complete: bool = False, **kwargs: Any) -> Any:
+    """Load a model; with ``complete``, its files may not hold other weights either."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
     hub = {key: kwargs[key] for key in HUB if key in kwargs}
     config = load_settings(AutoConfig, name, **hub)
+    if generation := find_file(name, "generation_config.json", **hub):
+        read_object(generation)  # transformers would leave a damaged one out
     auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    return load_weights(auto, name, config=config, **kwargs)
+    return _checked(auto, name, complete, config=config, **kwargs)
+
+
+def _checked(auto: Any, name: str | Path, complete: bool, **kwargs: Any) -> Any:
+    """Load a model, but not one with missing weights: transformers would fill them with random numbers."""
+    model, found = load_weights(auto, name, output_loading_info=True, ignore_mismatched_sizes=True, **kwargs)
+    check_names(name, found["missing_keys"], found["unexpected_keys"] if complete else (), found["mismatched_keys"])
+    return model
 
 
 def _load_authors(name: str | Path, **kwargs: Any) -> tuple[Any, Saved]:
@@ -173,14 +241,19 @@ def _load_authors(name: str | Path, **kwargs: Any) -> tuple[Any, Saved]:
             f"with impatience.attach(model, 'pre', tokenizer=tokenizer)."
         )
     config = BartConfig.from_dict({**settings, "model_type": "bart", "architectures": None})
-    base = load_weights(BartForConditionalGeneration, name, config=config, **kwargs)
+    base = _checked(BartForConditionalGeneration, name, complete=False, config=config, **kwargs)
     return base, Saved("pre", {"strength": "raw"}, "authors", None)
 
 
-def share_tied_weights(model: nn.Module) -> None:
-    """Make ``state_dict`` hold a tied parameter once, as safetensors demands, and ``load_state_dict`` accept that."""
+def adapt_state_dict(model: nn.Module) -> None:
+    """Make ``state_dict`` hold a tied parameter once, as safetensors demands, and ``load_state_dict`` accept that.
+
+    The extra state may be missing, as in older state dicts. A model on the meta device, to be sharded, has none.
+    """
     model.register_state_dict_post_hook(_drop_tied)
     model.register_load_state_dict_pre_hook(_restore_tied)
+    model.register_state_dict_post_hook(_drop_extra_state)
+    model.register_load_state_dict_pre_hook(_restore_extra_state)
 
 
 def _tied_names(module: nn.Module) -> dict[str, str]:
@@ -202,3 +275,12 @@ def _restore_tied(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any
     for name, first in _tied_names(module).items():
         if prefix + first in state:
             state.setdefault(prefix + name, state[prefix + first])
+
+
+def _drop_extra_state(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+    if next(module.parameters()).is_meta:
+        state.pop(prefix + extra_state.KEY, None)
+
+
+def _restore_extra_state(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    state.setdefault(prefix + extra_state.KEY, module.get_extra_state())

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache
 
 from impatience.control.model import LengthControlled
-from impatience.control.steering import BatchTargets
+from impatience.control.targets import BatchTargets
 from impatience.decoding.kv_cache import stacked
 from impatience.decoding.step import DecodingSettings, Prefilled, TokenRequest, start_token
 from impatience.families import unwrap

@@ -1,0 +1,159 @@
+"""Reads the calls of a ``LengthControlled``: their arguments, their targets, and the signal that follows.
+
+``model`` is that model everywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from impatience.control.adapters import check_adapters
+from impatience.control.generation import GenerateCall, steer_each_step, without_forced_eos
+from impatience.control.steering import PassSignal
+from impatience.control.targets import find_targets
+from impatience.errors import OptionError, SourceError, TargetError
+from impatience.families import unwrap
+from impatience.lengths import Landing, Target, Unit
+from impatience.vocabulary import Vocabulary
+
+log = logging.getLogger(__name__)
+
+TARGETS = ("target_tokens", "target_words", "target_characters", "target_sentences")
+LENGTHS = (*TARGETS, "progress", "prompt_lengths")
+"""Arguments of a call that are for the signal alone, not for the base model."""
+
+
+def bind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arguments of a call that are for the signal, and those for the model."""
+    names = ("input_ids", "attention_mask", "labels")
+    if len(args) > len(names):
+        raise TypeError(f"{len(args)} positional arguments: name all arguments after {', '.join(names)}.")
+    if not all(isinstance(arg, Tensor | None) for arg in args):
+        raise OptionError(
+            "This model was called with something else than tensors, as by a trainer whose loss runs parts of the "
+            "model itself, e.g. a distillation. Use a trainer that calls the model with input_ids and labels."
+        )
+    kwargs = dict(zip(names, args, strict=False)) | kwargs
+    return {name: kwargs.pop(name, None) for name in LENGTHS}, kwargs
+
+
+def call_signal(model: Any, lengths: dict[str, Any], inputs: dict[str, Any]) -> PassSignal:
+    """Return the signal of a call, from its length arguments and the base model's inputs."""
+    _update_vocabulary(model)
+    labels, mask = inputs.get("labels"), inputs.get("attention_mask")
+    if model.family.encoder_decoder:
+        ids = inputs.get("decoder_input_ids")
+        if ids is None and labels is not None:
+            ids = torch.cat([torch.zeros_like(labels[:, :1]), labels[:, :-1].clamp(min=0)], dim=1)
+    else:
+        ids = inputs.get("input_ids")
+        if ids is None and labels is not None:
+            ids = labels.clamp(min=0)  # of a prompt that is given as embeddings, which is not counted
+    if ids is None:
+        raise SourceError("Pass input_ids, and labels or decoder_input_ids: progress is counted on ids.")
+    if model.training and torch.is_grad_enabled():
+        _check_checkpointing(model)
+        _check_frozen(model)
+    values = [lengths[name] for name in TARGETS]
+    if all(value is None for value in values):
+        values = [*map(model.default_target.get, TARGETS)]
+    tensors = [(unit, value) for unit, value in zip(Unit, values, strict=True) if isinstance(value, Tensor)]
+    target = tensors[0] if tensors else Target.parse(ids.shape[0], *values)
+    positions = None if model.family.encoder_decoder else inputs.get("position_ids")
+    targets = find_targets(model, ids, target, mask, labels, lengths["prompt_lengths"], positions)
+    targets = replace(targets, progress=lengths["progress"])
+    signal: PassSignal = model.steering.pass_signal(targets, ids, ids.shape[1], noisy=model.training)
+    return signal
+
+
+def write_texts(
+    model: Any,
+    inputs: Tensor | None,
+    lengths: Sequence[Any],
+    landing: Landing,
+    report: bool,
+    prompt_lengths: Any,
+    kwargs: dict[str, Any],
+) -> Any:
+    """Run ``LengthControlled.generate``; ``lengths`` are its targets in each unit, of which one is not None."""
+    inner, mask = unwrap(model.base), kwargs.get("attention_mask")
+    check_adapters(model.base)
+    _update_vocabulary(model)
+    ids, embeds = inputs if inputs is not None else kwargs.pop("input_ids", None), kwargs.get("inputs_embeds")
+    source: Tensor = _check_source(model, embeds if ids is None else ids, mask)
+    if all(length is None for length in lengths):
+        lengths = [*map(model.default_target.get, TARGETS)]
+    target = Target.parse(source.shape[0], *lengths)
+    if not (model.taught or model.warned or model.steering.projections) and model.steers:
+        log.warning("This model has not been trained with its signal yet. Its texts will make no sense.")
+        model.warned = True
+    if target is None:
+        raise TargetError("generate needs a target: target_tokens, target_words, target_characters, …")
+    if target.unit is not Unit.TOKENS:
+        model.vocabulary.require_tokenizer(target.unit)
+
+    decoder_only = not model.family.encoder_decoder
+    # The ids of a prompt that is given as embeddings alone are not known: the ids begin with the text.
+    embedded = source.shape[1] if decoder_only and ids is None else 0
+    written = source if decoder_only else kwargs.get("decoder_input_ids")
+    first = 1 if written is None else written.shape[1]
+    if prompt_lengths is None:
+        prompt_lengths = first if mask is None else mask.sum(1)
+    targets = find_targets(model, source, target, mask, None, prompt_lengths)
+    room = model.family.room(inner)
+    room = None if room is None else room - first
+    call = GenerateCall(target, landing, targets.start - embedded, first - embedded, room, model.vocabulary)
+    with steer_each_step(inner, model.steering, targets, embedded), without_forced_eos(inner):
+        kwargs = call.prepare(inner.generation_config, kwargs, report=report)
+        if ids is not None:
+            kwargs["input_ids"] = ids
+        return call.finish(model.base.generate(**kwargs))
+
+
+def _check_source(model: Any, source: Tensor | None, attention_mask: Tensor | None) -> Tensor:
+    if source is None or source.numel() == 0:
+        raise SourceError("The source is empty. Pass input_ids with at least one token in each row.")
+    if attention_mask is not None and not bool(attention_mask.any(1).all()):
+        raise SourceError(f"Row {int(attention_mask.any(1).long().argmin())} is all padding: its source is empty.")
+    room = model.family.room(unwrap(model.base))
+    if room is not None and source.shape[1] > room - (0 if model.family.encoder_decoder else 2):
+        raise SourceError(
+            f"The source has {source.shape[1]} tokens, but this model has {room} positions. Shorten or split it."
+        )
+    return source
+
+
+def _check_checkpointing(model: Any) -> None:
+    inside = model.steering.inside_layers and model.steers
+    if inside and not model.checkpoints and unwrap(model.base).is_gradient_checkpointing:
+        raise OptionError(
+            "Gradient checkpointing was enabled on the base model, so recomputed layers would get no signal. "
+            "Enable it on this model instead: model.gradient_checkpointing_enable()."
+        )
+
+
+def _check_frozen(model: Any) -> None:
+    """Refuse to train with a signal that is zero and stays zero, as where a trainer puts adapters on this model."""
+    projections = [list(one.parameters()) for one in model.steering.projections.values()]
+    if not (projections and model.steers) or any(weight.requires_grad for one in projections for weight in one):
+        return
+    if all(not all(bool(weight.any()) for weight in one) for one in projections):
+        raise OptionError(
+            "The signal's weights are zero and frozen, so the model could not learn its target. If a trainer was "
+            "given adapters, put them on the base model instead: attach(get_peft_model(base, config), …)."
+        )
+
+
+def _update_vocabulary(model: Any) -> None:
+    """Make new tables if the base model's vocabulary was resized."""
+    inner: Any = unwrap(model.base)
+    if model.vocabulary.size != inner.config.vocab_size:
+        special = model.family.special_ids(inner)
+        model.vocabulary = Vocabulary(inner.config.vocab_size, special, model.tokenizer)
+        model.steering.vocabulary = model.vocabulary

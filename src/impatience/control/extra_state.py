@@ -1,0 +1,87 @@
+"""Makes a state dict describe its model, so that a folder with nothing but a model's weights can be loaded.
+
+A ``Trainer`` saves a model that is not a ``PreTrainedModel`` as its state dict, ``model.safetensors``, without any
+configuration. PyTorch lets a module add a tensor of its own to the state dict, its *extra state*: here the JSON of the
+length control, the base model's configuration and its adapters, as bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from impatience.errors import OptionError, UnsupportedModelError
+from impatience.families import unwrap
+
+KEY = "_extra_state"  # PyTorch's name
+WEIGHTS = "model.safetensors"  # the Trainer's name
+_BLOCK = 1 << 14
+"""Bytes to fill up to, as distributed checkpoints need tensors of the same shape for saving and loading."""
+_OPTIONS = ("dtype", "attn_implementation")
+
+
+def encode_state(model: Any, settings: dict[str, Any]) -> Tensor:
+    """Return the extra state of a model with the settings of its length control."""
+    inner, base = unwrap(model.base), model.base
+    adapters = {name: adapter.to_dict() for name, adapter in getattr(base, "peft_config", {}).items()}
+    content = {
+        "settings": settings,
+        "config": inner.config.to_dict() | {"dtype": str(inner.dtype).removeprefix("torch.")},
+        "generation": inner.generation_config.to_dict(),
+        "adapters": adapters if inner is not base else {},
+    }
+    text = json.dumps(content, default=_plain).encode()
+    text += b" " * (-len(text) % _BLOCK)
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
+
+
+def decode_state(state: Tensor) -> dict[str, Any]:
+    """Return the content of an extra state: settings, config, generation and adapters."""
+    content: dict[str, Any] = json.loads(state.cpu().numpy().tobytes())
+    return content
+
+
+def read_state(file: Path | None) -> dict[str, Any] | None:
+    """Return the content of the extra state in a file of weights; None if there is none."""
+    if file is None:
+        return None
+    with safe_open(file, framework="pt") as tensors:
+        return decode_state(tensors.get_tensor(KEY)) if KEY in tensors.keys() else None  # noqa: SIM118
+
+
+def rebuild_base(content: dict[str, Any], **options: Any) -> Any:
+    """Build the base model that an extra state describes, with its adapters; its weights are not loaded yet."""
+    from peft import PeftConfig, get_peft_model
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, GenerationConfig
+
+    if unknown := sorted(options.keys() - set(_OPTIONS)):
+        raise OptionError(
+            f"{', '.join(unknown)}: a folder that a Trainer saved takes {' and '.join(_OPTIONS)} only. Load it, "
+            f"save it with save_pretrained, and load that."
+        )
+    settings = dict(content["config"])
+    if settings.pop("quantization_config", None):
+        raise UnsupportedModelError("A Trainer's folder of a quantized model cannot be loaded. Use save_pretrained.")
+    config = AutoConfig.for_model(settings.pop("model_type"), **settings)
+    auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    chosen = {name: value for name, value in options.items() if value not in (None, "auto")}
+    base: Any = auto.from_config(config, trust_remote_code=False, **chosen)
+    base.generation_config = GenerationConfig.from_dict(content["generation"])
+    for number, (name, adapter) in enumerate(content["adapters"].items()):
+        # The weights are loaded afterwards, so they need no initialisation of their own.
+        further = {"init_lora_weights": True} if "init_lora_weights" in adapter else {}
+        peft = PeftConfig.from_peft_type(**{**adapter, **further, "inference_mode": True})
+        if number:
+            base.add_adapter(name, peft)
+        else:
+            base = get_peft_model(base, peft, adapter_name=name)
+    return base.eval()
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, set) else str(value)

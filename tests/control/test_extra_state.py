@@ -1,0 +1,137 @@
+"""Folders that transformers' plain Trainer writes: they load, and they resume."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch.utils.data import Dataset
+from transformers import Trainer, TrainingArguments
+
+from impatience import LengthControlled, attach, load
+from impatience.control.loading import open_model
+from impatience.errors import ModelFilesError, OptionError
+from impatience.families import FAMILIES
+from support.toys import byte_level_tokenizer, tiny_model
+
+IDS = torch.tensor([[5, 6, 7, 8, 9, 10]])
+LABELS = IDS.masked_fill(torch.arange(6) < 2, -100)
+TYPES = [family.model_types[0] for family in FAMILIES.values()]
+
+
+class Rows(Dataset[dict[str, torch.Tensor]]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
+        return {"input_ids": IDS[0] + row, "attention_mask": torch.ones_like(IDS[0]), "labels": LABELS[0]}
+
+
+def model_for(kind: str = "llama", lora: bool = False, **options: Any) -> LengthControlled:
+    base: Any = tiny_model(kind, **options)
+    if lora:
+        base = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", lora_dropout=0.0))
+    model = attach(base, "glide", noise=0)
+    torch.manual_seed(3)
+    for name, weight in model.named_parameters():
+        if "lora_" in name or "steering" in name:
+            torch.nn.init.normal_(weight, std=0.2)
+    return model
+
+
+def trainer_for(model: LengthControlled, folder: Path, **options: Any) -> Trainer:
+    given = {"max_steps": 2, "report_to": [], "save_strategy": "no", "use_cpu": True, "learning_rate": 1e-3}
+    settings = TrainingArguments(str(folder), disable_tqdm=True, per_device_train_batch_size=2, **(given | options))
+    return Trainer(model, settings, train_dataset=Rows())
+
+
+def logits(model: LengthControlled) -> torch.Tensor:
+    return model.eval()(IDS, labels=LABELS).logits.detach()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("llama", {"tie_word_embeddings": True}), ("llama", {"lora": True}), *((kind, {}) for kind in TYPES)],
+)
+def test_a_folder_of_the_plain_trainer_is_loaded_whole(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+    model = model_for(kind, **options)
+    trainer = trainer_for(model, tmp_path)
+    trainer.train()
+    trainer.save_model(str(tmp_path / "m"))
+    assert not (tmp_path / "m" / "impatience.json").exists()
+    expected = logits(model)
+    for merge in (False, True):
+        again = LengthControlled.from_pretrained(tmp_path / "m", merge=merge)
+        torch.testing.assert_close(logits(again), expected, rtol=1e-4, atol=1e-4)
+        assert again.taught
+        assert again.amplitude == model.amplitude
+    opened, prompt = open_model(tmp_path / "m", quiet=True)
+    assert opened.steers
+    assert prompt == {}
+    assert str(opened.generation_config.to_dict()) == str(model.generation_config.to_dict())
+
+
+def test_the_tokenizer_of_the_trainer_is_loaded_with_its_folder(tmp_path: Path) -> None:
+    tokenizer = byte_level_tokenizer()
+    trainer = trainer_for(model_for(vocab_size=len(tokenizer)), tmp_path)
+    trainer.processing_class = tokenizer
+    trainer.save_model(str(tmp_path))
+    assert load(str(tmp_path)).write("The ferry leaves at seven.", words=3, landing="exact").length == 3
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_training_that_is_resumed_by_the_plain_trainer_ends_where_it_would_have(lora: bool, tmp_path: Path) -> None:
+    whole = model_for(lora=lora)
+    trainer_for(whole, tmp_path / "a", max_steps=4).train()
+    trainer_for(model_for(lora=lora), tmp_path / "b", max_steps=4, save_strategy="steps", save_steps=2).train()
+    resumed = model_for(lora=lora)
+    trainer_for(resumed, tmp_path / "b", max_steps=4).train(resume_from_checkpoint=str(tmp_path / "b" / "checkpoint-2"))
+    torch.testing.assert_close(logits(resumed), logits(whole))
+    again = LengthControlled.from_pretrained(tmp_path / "b" / "checkpoint-4")
+    torch.testing.assert_close(logits(again), logits(whole))
+
+
+def test_state_dicts_go_from_model_to_model() -> None:
+    one, other = model_for(tie_word_embeddings=True).train(), attach(tiny_model("llama", seed=5), "glide", noise=0)
+    other.base.tie_weights()
+    untied = model_for()
+    untied(IDS, labels=LABELS)
+    other = attach(tiny_model("llama", seed=5), "glide", noise=0)
+    assert other.amplitude != untied.amplitude
+    other.load_state_dict(untied.state_dict())
+    assert torch.equal(logits(other), logits(untied))
+    assert other.amplitude == untied.amplitude
+    assert copy.deepcopy(other).amplitude == untied.amplitude
+    older = {name: value for name, value in one.state_dict().items() if name != "_extra_state"}
+    assert one.load_state_dict(older).missing_keys == []
+    strong = attach(tiny_model("llama"), "glide", strength=3, noise=0)
+    amplitude = strong.amplitude
+    strong.load_state_dict(untied.state_dict())  # of another strength, which is the model's own choice
+    assert strong.amplitude == amplitude
+
+
+def test_a_model_that_waits_to_be_sharded_has_weights_alone_in_its_state_dict() -> None:
+    assert "_extra_state" in model_for().state_dict()
+    assert "_extra_state" not in model_for().to("meta").state_dict()
+
+
+def test_the_description_has_the_same_size_before_and_after_training() -> None:
+    model = model_for()
+    before = model.state_dict()["_extra_state"].shape
+    model.train()(IDS, labels=LABELS)
+    assert model.state_dict()["_extra_state"].shape == before
+
+
+def test_what_a_trainers_folder_cannot_give_is_refused(tmp_path: Path) -> None:
+    trainer_for(model_for(), tmp_path).save_model(str(tmp_path))
+    with pytest.raises(OptionError, match="device_map"):
+        LengthControlled.from_pretrained(tmp_path, device_map="cpu")
+    assert LengthControlled.from_pretrained(tmp_path, dtype=torch.bfloat16).dtype == torch.bfloat16
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ModelFilesError, match="could not be loaded"):
+        LengthControlled.from_pretrained(tmp_path)
