@@ -21,7 +21,7 @@ from impatience.control.generation import GenerateCall, steer_each_step, without
 from impatience.control.steering import BatchTargets, Conventions, PassSignal, Steering, no_contexts
 from impatience.control.storage import load_parts, save_model, share_tied_weights
 from impatience.errors import OptionError, SourceError, TargetError
-from impatience.families import family_of, unwrap
+from impatience.families import family_of, text_config, unwrap
 from impatience.lengths import Landing, Target, Unit
 from impatience.methods import METHODS, Method
 from impatience.vocabulary import Vocabulary
@@ -55,7 +55,7 @@ class LengthControlled(nn.Module):
         inner = unwrap(base_model)
         self.base, self.tokenizer = base_model, tokenizer
         self.family = family_of(inner)
-        self.vocabulary = Vocabulary(inner.config.vocab_size, self.family.special_ids(inner), tokenizer)
+        self.vocabulary = Vocabulary(text_config(inner).vocab_size, self.family.special_ids(inner), tokenizer)
         self.steering = Steering(inner, self.family, method, self.vocabulary, conventions, amplitude)
         self.method, self.conventions = method, conventions
         self.width, self.amplitude = self.steering.width, self.steering.amplitude
@@ -235,9 +235,9 @@ class LengthControlled(nn.Module):
     def _update_vocabulary(self) -> None:
         """Make new tables if the base model's vocabulary was resized."""
         inner: Any = unwrap(self.base)
-        if self.vocabulary.size != inner.config.vocab_size:
-            special = self.family.special_ids(inner)
-            self.vocabulary = Vocabulary(inner.config.vocab_size, special, self.tokenizer)
+        size = text_config(inner).vocab_size
+        if self.vocabulary.size != size:
+            self.vocabulary = Vocabulary(size, self.family.special_ids(inner), self.tokenizer)
             self.steering.vocabulary = self.vocabulary
 
     def generate_batch(self, *_: Any, **__: Any) -> Any:
@@ -324,7 +324,7 @@ class LengthControlled(nn.Module):
             raise SourceError("The source is empty. Pass input_ids with at least one token in each row.")
         if attention_mask is not None and not bool(attention_mask.any(1).all()):
             raise SourceError(f"Row {int(attention_mask.any(1).long().argmin())} is all padding: its source is empty.")
-        room = self.family.room(unwrap(self.base))
+        room = self.family.source_room(unwrap(self.base))
         if room is not None and source.shape[1] > room - (0 if self.family.encoder_decoder else 2):
             raise SourceError(
                 f"The source has {source.shape[1]} tokens, but this model has {room} positions. Shorten or split it."

@@ -155,11 +155,13 @@ def _load_model(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any
 
 
 def _auto(name: str | Path, **kwargs: Any) -> Any:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForSeq2SeqLM
 
     hub = {key: kwargs[key] for key in _HUB if key in kwargs}
     config = AutoConfig.from_pretrained(name, **hub)
     auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    if config is not config.get_text_config():  # the text is one of several parts
+        auto = AutoModelForImageTextToText
     return auto.from_pretrained(name, config=config, use_safetensors=True, **kwargs)
 
 
