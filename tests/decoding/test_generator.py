@@ -14,12 +14,24 @@ from impatience.data import Encoder, Request
 from impatience.decoding.generator import TextGenerator
 from impatience.decoding.results import Result
 from impatience.decoding.retries import ending_requests
+from impatience.decoding.loop import DecodingLoop
 from impatience.errors import OptionError, SourceError, TokenizerError
+from impatience.families import FAMILIES, Family
 from impatience.lengths import Landing, Unit
 from impatience.strategies import STRATEGIES
 from support.generators import KINDS, ROOM, SAMPLED, base_alone, generator, new_generator, requests, strategy
 from support.toys import EOS, TOKENIZERS, tiny_model
 
+EVERY_TYPE = [kind for family in FAMILIES.values() for kind in family.model_types]
+OTHERS = {
+    "gpt_neo": (
+        Family(("gpt_neo",), decoder="transformer", layers="h", positions="wpe"),
+        {"attention_types": [[["global", "local"], 1]], "window_size": 4},
+    ),
+    "mamba": (Family(("mamba",), decoder="backbone", limit=None), {}),
+    "bloom": (Family(("bloom",), decoder="transformer", layers="h", limit=None), {}),
+}
+"""Types that no family of ours declares: with a minimal declaration each, and sizes that make them differ."""
 both_kinds = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -31,6 +43,35 @@ def test_without_the_signal_it_is_the_base_model_alone(kind: str, options: dict[
     results = own.generate_without_signal(asked, limit=20, **options)
     assert [result.ids for result in results] != [result.ids for result in steered]
     assert [result.ids for result in results] == base_alone(own, asked, max_new_tokens=20, **options)
+
+
+def assert_texts_are_those_of_rows_alone(own: TextGenerator) -> None:
+    """Several texts together, which the loop may write, are what plain ``generate`` writes row by row."""
+    asked = [replace(one, landing=Landing.EXACT) for one in requests(Unit.TOKENS, (5, 23, 12, 30))]
+    results = own.generate_with_signal(asked)
+    for one, result in zip(asked, results, strict=True):
+        inputs = own.inputs([one])
+        written = own.model.generate(**inputs, target_tokens=one.target, landing="exact", do_sample=False)
+        (ids,) = written[:, own.first_column(inputs) :].tolist()
+        assert [*result.ids, EOS] == ids
+        assert len(result.ids) == one.target
+
+
+@pytest.mark.parametrize("kind", EVERY_TYPE)
+def test_texts_of_every_type_are_those_of_rows_alone(kind: str) -> None:
+    own = new_generator(kind, tokenizer="byte_level")
+    assert own.can_use_loop(2, {}) == (own.model.family.fast_loop and kind != "mistral")  # which has a window here
+    assert_texts_are_those_of_rows_alone(own)
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_types_that_others_declare_are_written_with_generate(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for state in ("_sources", "_loaded"):
+        monkeypatch.setattr(FAMILIES, state, dict(getattr(FAMILIES, state)))
+    family, sizes = OTHERS[kind]
+    FAMILIES.register(kind, family)
+    monkeypatch.delattr(DecodingLoop, "write")
+    assert_texts_are_those_of_rows_alone(new_generator(kind, tokenizer="byte_level", sizes=sizes))
 
 
 @pytest.mark.parametrize(("method", "options"), [("laam", {}), ("pre", {"layers": "all"}), ("none", {})])
