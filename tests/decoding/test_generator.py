@@ -12,9 +12,9 @@ import torch
 from impatience import attach
 from impatience.data import Encoder, Request
 from impatience.decoding.generator import TextGenerator
+from impatience.decoding.loop import DecodingLoop
 from impatience.decoding.results import Result
 from impatience.decoding.retries import ending_requests
-from impatience.decoding.loop import DecodingLoop
 from impatience.errors import OptionError, SourceError, TokenizerError
 from impatience.families import FAMILIES, Family
 from impatience.lengths import Landing, Unit
@@ -45,8 +45,8 @@ def test_without_the_signal_it_is_the_base_model_alone(kind: str, options: dict[
     assert [result.ids for result in results] == base_alone(own, asked, max_new_tokens=20, **options)
 
 
-def assert_texts_are_those_of_rows_alone(own: TextGenerator) -> None:
-    """Several texts together, which the loop may write, are what plain ``generate`` writes row by row."""
+def assert_texts_are_those_of_rows_alone(own: TextGenerator) -> tuple[str, ...]:
+    """Check that texts written together, maybe by the loop, are what ``generate`` writes row by row; return them."""
     asked = [replace(one, landing=Landing.EXACT) for one in requests(Unit.TOKENS, (5, 23, 12, 30))]
     results = own.generate_with_signal(asked)
     for one, result in zip(asked, results, strict=True):
@@ -55,6 +55,7 @@ def assert_texts_are_those_of_rows_alone(own: TextGenerator) -> None:
         (ids,) = written[:, own.first_column(inputs) :].tolist()
         assert [*result.ids, EOS] == ids
         assert len(result.ids) == one.target
+    return tuple(result.text for result in results)
 
 
 @pytest.mark.parametrize("kind", EVERY_TYPE)
@@ -100,6 +101,25 @@ def test_a_base_that_peft_wraps_can_write(kind: str, task: str) -> None:
     assert [result.ids for result in own.generate_without_signal(asked, limit=20)] == base_alone(
         own, asked, max_new_tokens=20
     )
+
+
+@pytest.mark.filterwarnings("ignore:Already found a `peft_config`")
+@pytest.mark.parametrize("wrapped", [True, False], ids=["wrapped", "inside"])
+def test_adapters_may_be_switched_between_calls(wrapped: bool) -> None:
+    import peft
+
+    tokenizer = TOKENIZERS["byte_level"]()
+    base, seen = tiny_model("llama", vocab_size=len(tokenizer)), set()
+    settings = peft.LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    if wrapped:
+        base = peft.get_peft_model(base, settings, "one")
+    for name in ("two",) if wrapped else ("one", "two"):
+        base.add_adapter(adapter_name=name, **{"peft_config" if wrapped else "adapter_config": settings})
+    own = TextGenerator(attach(base, "pre", tokenizer=tokenizer), Encoder(tokenizer, False, "summarize", 80))
+    for name in ("one", "two", "one"):
+        base.set_adapter(name)
+        seen.add(assert_texts_are_those_of_rows_alone(own))
+    assert len(seen) == 2
 
 
 @both_kinds

@@ -213,6 +213,7 @@ OWN: dict[str, dict[str, Any]] = {
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "qwen2_vl_text": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 1, 1]}},
     "qwen2_5_vl_text": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 1, 1]}},
+    "m2m_100": {"scale_embedding": False},
     "opt": {"word_embed_proj_dim": 16},
 }
 

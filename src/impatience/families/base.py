@@ -118,7 +118,7 @@ class Family:
 
     def width(self, model: Any) -> int:
         """Return D, the width of the decoder's input embeddings, and of the signal."""
-        return int(self.decoder_of(model).get_input_embeddings().embedding_dim)
+        return int(self._embed(model, torch.zeros(1, dtype=torch.long, device=model.device)).shape[-1])
 
     def layer_width(self, model: Any) -> int:
         """Return the width of the states between layers; some decoders map narrower embeddings to it."""
@@ -129,9 +129,14 @@ class Family:
         config = text_config(model)
         count = int(config.vocab_size)
         ids = torch.linspace(0, count - 1, min(count, _SAMPLE), device=model.device).long()
-        with torch.no_grad():
-            seen = self.decoder_of(model).get_input_embeddings()(ids[None]).float() * self.scale(config)
+        seen = self._embed(model, ids).float() * self.scale(config)
         return float(seen.square().mean().sqrt())
+
+    @torch.no_grad()
+    def _embed(self, model: Any, ids: Tensor) -> Tensor:
+        """Return the (1, T, D) embeddings of (T,) ids, also where an adapter is around the table."""
+        embeddings: Tensor = self.decoder_of(model).get_input_embeddings()(ids[None])
+        return embeddings
 
     def room(self, model: Any) -> int | None:
         """Return the number of positions of the decoder, or None if there is no limit."""
