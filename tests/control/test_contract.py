@@ -30,7 +30,13 @@ def works(method: str, kind: str) -> bool:
     return biased or not issubclass(METHODS[method], AttentionMethod)
 
 
-EVERY_PAIR = [(method, kind) for kind in EVERY_TYPE for method in METHODS if works(method, kind)]
+BRIEF = ("glide", "laam", "pre")  # for the other types of a family: in layers, in attention, at the input
+EVERY_PAIR = [
+    (method, kind)
+    for kind in EVERY_TYPE
+    for method in METHODS
+    if works(method, kind) and (method in BRIEF or kind in ONE_A_FAMILY)
+]
 ONE_PAIR_A_FAMILY = [(method, kind) for kind in ONE_A_FAMILY for method in METHODS if works(method, kind)]
 STEERING = [(method, kind) for method, kind in EVERY_PAIR if method != "none"]
 every_pair = pytest.mark.parametrize(("method", "kind"), EVERY_PAIR)
