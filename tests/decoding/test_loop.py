@@ -321,7 +321,8 @@ def test_unsupported_options_give_a_reason(kind: str, config: Any, options: dict
     ("kind", "sizes", "reason"),
     [
         ("mistral", {"sliding_window": None}, None),
-        ("falcon", {"alibi": True}, "ALiBi"),
+        ("gpt2", {"alibi": True}, "ALiBi"),
+        ("falcon", {}, "falcon"),
         ("smollm3", {"layer_types": ["chunked_attention", "full_attention"]}, "chunked_attention"),
         ("gemma2", {}, "no family declares that the loop can run gemma2"),
         ("llava", {}, "llava"),
