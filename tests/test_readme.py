@@ -262,7 +262,7 @@ def use(registries: dict[str, Registry[Any]], monkeypatch: pytest.MonkeyPatch) -
             ("protocols", "share"),
         )
     )
-    for kind in ("gptj", "llama"):
+    for kind in ("mpt", "llama"):
         write_to(9, kind, method)
     base, tokenizer = toy.build("toy-bart")
     report = evaluate(

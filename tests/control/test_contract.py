@@ -25,10 +25,18 @@ def family_of(kind: str) -> Family:
 
 
 def works(method: str, kind: str) -> bool:
-    return family_of(kind).encoder_decoder or not issubclass(METHODS[method], AttentionMethod)
+    family = family_of(kind)
+    biased = family.encoder_decoder and family.reader.mask_of_heads
+    return biased or not issubclass(METHODS[method], AttentionMethod)
 
 
-EVERY_PAIR = [(method, kind) for kind in EVERY_TYPE for method in METHODS if works(method, kind)]
+BRIEF = ("glide", "laam", "pre")  # for the other types of a family: in layers, in attention, at the input
+EVERY_PAIR = [
+    (method, kind)
+    for kind in EVERY_TYPE
+    for method in METHODS
+    if works(method, kind) and (method in BRIEF or kind in ONE_A_FAMILY)
+]
 ONE_PAIR_A_FAMILY = [(method, kind) for kind in ONE_A_FAMILY for method in METHODS if works(method, kind)]
 STEERING = [(method, kind) for method, kind in EVERY_PAIR if method != "none"]
 every_pair = pytest.mark.parametrize(("method", "kind"), EVERY_PAIR)
@@ -114,7 +122,8 @@ def test_teacher_forced_cached_and_uncached_agree(method: str, kind: str, contro
 @one_pair_a_family
 def test_static_cache_sampling_and_several_samples_agree(method: str, kind: str, controlled: Any) -> None:
     family = family_of(kind)
-    assert_steps_agree(controlled, family, batch(), cache_implementation="static", disable_compile=True)
+    if kind != "led":  # which computes something else with such a cache, also without control
+        assert_steps_agree(controlled, family, batch(), cache_implementation="static", disable_compile=True)
     assert_steps_agree(controlled, family, batch(), do_sample=True, num_return_sequences=3)
 
 
@@ -203,8 +212,11 @@ def test_right_padding_does_not_matter_to_training(method: str, kind: str, contr
     plain = controlled(**source, labels=labels).logits
     pads = torch.zeros(2, 3, dtype=torch.long, device=DEVICE)
     padded = {name: torch.cat([tensor, pads], 1) for name, tensor in source.items()}
-    logits = controlled(**padded, labels=torch.cat([labels, pads - 100], 1)).logits
-    assert_close(logits[:, :WIDTH], plain)
+    padded["labels"] = torch.cat([labels, pads - 100], 1)
+    assert_close(controlled(**padded).logits[:, :WIDTH], plain)
+    if not family_of(kind).encoder_decoder:  # whose training passes no mask
+        del padded["attention_mask"]
+        assert_close(controlled(**padded).logits[:, :WIDTH], plain)
 
 
 @every_pair

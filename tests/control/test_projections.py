@@ -13,7 +13,7 @@ from torch import nn
 from transformers import CompileConfig
 
 from control.test_contract import (
-    EVERY_TYPE,
+    ONE_A_FAMILY,
     STEERING,
     WIDTH,
     assert_close,
@@ -65,7 +65,7 @@ def write(model: Any, rows: int = 1, **options: Any) -> Any:
     return model.generate(**batch(rows), **{"target_tokens": TARGET, **ENDLESS, **options})
 
 
-@pytest.mark.parametrize("kind", EVERY_TYPE)
+@pytest.mark.parametrize("kind", ONE_A_FAMILY)
 @pytest.mark.parametrize("layers", ["all", [1, 3], [3, 1], [2, 0], [0]])
 def test_precomputed_steps_equal_one_forward_pass_and_leave_the_model_as_it_was(kind: str, layers: Any) -> None:
     model, source = controlled(kind, layers), batch(1)
@@ -346,8 +346,9 @@ def test_a_layer_is_given_once() -> None:
         controlled("llama", [1, 1])
 
 
+# LED looks at values, and on meta there are none.
 @pytest.mark.parametrize("rows", [1, 2])
-@pytest.mark.parametrize(("method", "kind"), STEERING)
+@pytest.mark.parametrize(("method", "kind"), [pair for pair in STEERING if pair[1] in {*ONE_A_FAMILY} - {"led"}])
 def test_progress_counted_on_the_cpu_is_used_on_the_models_device(method: str, kind: str, rows: int) -> None:
     model = randomize_projections(attach(toys.tiny_model(kind), method)).to(
         "meta"

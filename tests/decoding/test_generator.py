@@ -12,14 +12,26 @@ import torch
 from impatience import attach
 from impatience.data import Encoder, Request
 from impatience.decoding.generator import TextGenerator
+from impatience.decoding.loop import DecodingLoop
 from impatience.decoding.results import Result
 from impatience.decoding.retries import ending_requests
 from impatience.errors import OptionError, SourceError, TokenizerError
+from impatience.families import FAMILIES, Family
 from impatience.lengths import Landing, Unit
 from impatience.strategies import STRATEGIES
 from support.generators import KINDS, ROOM, SAMPLED, base_alone, generator, new_generator, requests, strategy
 from support.toys import EOS, TOKENIZERS, tiny_model
 
+EVERY_TYPE = [kind for family in FAMILIES.values() for kind in family.model_types]
+OTHERS = {
+    "gpt_neo": (
+        Family(("gpt_neo",), decoder="transformer", layers="h", positions="wpe"),
+        {"attention_types": [[["global", "local"], 1]], "window_size": 4},
+    ),
+    "mamba": (Family(("mamba",), decoder="backbone", limit=None), {}),
+    "bloom": (Family(("bloom",), decoder="transformer", layers="h", limit=None), {}),
+}
+"""Types that no family of ours declares: with a minimal declaration each, and sizes that make them differ."""
 both_kinds = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -31,6 +43,36 @@ def test_without_the_signal_it_is_the_base_model_alone(kind: str, options: dict[
     results = own.generate_without_signal(asked, limit=20, **options)
     assert [result.ids for result in results] != [result.ids for result in steered]
     assert [result.ids for result in results] == base_alone(own, asked, max_new_tokens=20, **options)
+
+
+def assert_texts_are_those_of_rows_alone(own: TextGenerator) -> tuple[str, ...]:
+    """Check that texts written together, maybe by the loop, are what ``generate`` writes row by row; return them."""
+    asked = [replace(one, landing=Landing.EXACT) for one in requests(Unit.TOKENS, (5, 23, 12, 30))]
+    results = own.generate_with_signal(asked)
+    for one, result in zip(asked, results, strict=True):
+        inputs = own.inputs([one])
+        written = own.model.generate(**inputs, target_tokens=one.target, landing="exact", do_sample=False)
+        (ids,) = written[:, own.first_column(inputs) :].tolist()
+        assert [*result.ids, EOS] == ids
+        assert len(result.ids) == one.target
+    return tuple(result.text for result in results)
+
+
+@pytest.mark.parametrize("kind", EVERY_TYPE)
+def test_texts_of_every_type_are_those_of_rows_alone(kind: str) -> None:
+    own = new_generator(kind, tokenizer="byte_level")
+    assert own.can_use_loop(2, {}) == (own.model.family.fast_loop and kind != "mistral")  # which has a window here
+    assert_texts_are_those_of_rows_alone(own)
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_types_that_others_declare_are_written_with_generate(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for state in ("_sources", "_loaded"):
+        monkeypatch.setattr(FAMILIES, state, dict(getattr(FAMILIES, state)))
+    family, sizes = OTHERS[kind]
+    FAMILIES.register(kind, family)
+    monkeypatch.delattr(DecodingLoop, "write")
+    assert_texts_are_those_of_rows_alone(new_generator(kind, tokenizer="byte_level", sizes=sizes))
 
 
 @pytest.mark.parametrize(("method", "options"), [("laam", {}), ("pre", {"layers": "all"}), ("none", {})])
@@ -59,6 +101,25 @@ def test_a_base_that_peft_wraps_can_write(kind: str, task: str) -> None:
     assert [result.ids for result in own.generate_without_signal(asked, limit=20)] == base_alone(
         own, asked, max_new_tokens=20
     )
+
+
+@pytest.mark.filterwarnings("ignore:Already found a `peft_config`")
+@pytest.mark.parametrize("wrapped", [True, False], ids=["wrapped", "inside"])
+def test_adapters_may_be_switched_between_calls(wrapped: bool) -> None:
+    import peft
+
+    tokenizer = TOKENIZERS["byte_level"]()
+    base, seen = tiny_model("llama", vocab_size=len(tokenizer)), set()
+    settings = peft.LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    if wrapped:
+        base = peft.get_peft_model(base, settings, "one")
+    for name in ("two",) if wrapped else ("one", "two"):
+        base.add_adapter(adapter_name=name, **{"peft_config" if wrapped else "adapter_config": settings})
+    own = TextGenerator(attach(base, "pre", tokenizer=tokenizer), Encoder(tokenizer, False, "summarize", 80))
+    for name in ("one", "two", "one"):
+        base.set_adapter(name)
+        seen.add(assert_texts_are_those_of_rows_alone(own))
+    assert len(seen) == 2
 
 
 @both_kinds

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers import LlamaConfig, MambaConfig
 
-from impatience.decoding.kv_cache import spread_attention
+from impatience.decoding.kv_cache import spread_attention, token_bytes
 
 
 @pytest.mark.parametrize("scale", [None, 0.3])
@@ -24,3 +25,9 @@ def test_spread_attention_of_large_numbers_stays_finite() -> None:
     assert torch.equal(
         spread_attention(large, large, torch.ones_like(large), attn_mask=mask, scale=None), torch.ones_like(large)
     )
+
+
+def test_bytes_of_a_token_are_known_for_models_with_shared_heads_and_without_heads() -> None:
+    shared = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}
+    assert token_bytes(LlamaConfig(**shared), 3, torch.float32) == 2 * 3 * 2 * 8 * 4
+    assert token_bytes(MambaConfig(hidden_size=32), 3, torch.bfloat16) == 2 * 3 * 32 * 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import peft
 import pytest
 import torch
 
@@ -283,6 +284,18 @@ def test_a_model_that_was_moved_gets_a_new_step() -> None:
     assert decoder.steps != before_it
 
 
+def test_a_signal_of_another_strength_gets_a_new_step() -> None:
+    model = model_of("llama", layers="all")
+    decoder, settings = DecodingLoop(model), DecodingSettings(Unit.TOKENS, Landing.NATURAL, (EOS,))
+    requests = requests_for(model, Unit.TOKENS, Landing.NATURAL, TARGETS)
+    seen = []
+    for change in (lambda: None, lambda: model.scale_signal(0.5), lambda: model.steering.projections.double()):
+        change()
+        decoder.write(requests, settings, 3)
+        seen.append(decoder.steps[-1])
+    assert len(set(map(id, seen))) == 3, "what is recorded has the strength and the projections in it"
+
+
 def test_no_requests_give_no_results() -> None:
     assert DecodingLoop(model_of("llama")).write([], DecodingSettings(Unit.TOKENS, Landing.NATURAL, (EOS,)), 4) == []
 
@@ -302,6 +315,33 @@ def test_no_requests_give_no_results() -> None:
 def test_unsupported_options_give_a_reason(kind: str, config: Any, options: dict[str, Any], reason: Any) -> None:
     found = unsupported(model_of(kind, **config), options)
     assert found is None if reason is None else reason in str(found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "reason"),
+    [
+        ("mistral", {"sliding_window": None}, None),
+        ("gpt2", {"alibi": True}, "ALiBi"),
+        ("falcon", {}, "falcon"),
+        ("smollm3", {"layer_types": ["chunked_attention", "full_attention"]}, "chunked_attention"),
+        ("gemma2", {}, "no family declares that the loop can run gemma2"),
+        ("llava", {}, "llava"),
+        ("llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "dynamic"),
+    ],
+)
+def test_unsupported_layers_give_a_reason(kind: str, sizes: dict[str, Any], reason: str | None) -> None:
+    found = unsupported(attach(tiny_model(kind, **sizes), "pre"), {})
+    assert found is None if reason is None else reason in str(found)
+
+
+def test_adapters_in_the_model_give_a_reason_until_they_are_merged() -> None:
+    settings = {"task_type": "CAUSAL_LM", "target_modules": ["q_proj"], "init_lora_weights": False}
+    base = tiny_model("llama")
+    base.add_adapter(peft.LoraConfig(**settings))
+    assert "adapter" in str(unsupported(attach(base, "pre"), {}))
+    wrapped = peft.get_peft_model(tiny_model("llama"), peft.LoraConfig(**settings))
+    assert "adapter" in str(unsupported(attach(wrapped, "pre"), {}))
+    assert unsupported(attach(wrapped.merge_and_unload(), "pre"), {}) is None
 
 
 def test_unsupported_settings_of_the_model_give_a_reason() -> None:

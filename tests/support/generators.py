@@ -25,10 +25,15 @@ TARGETS = {Unit.TOKENS: (3, 9, 14), Unit.WORDS: (2, 5, 9), Unit.CHARACTERS: (8, 
 
 
 def new_generator(
-    kind: str, method: str = "pre", tokenizer: str = "", ending: float = 3, **options: Any
+    kind: str,
+    method: str = "pre",
+    tokenizer: str = "",
+    ending: float = 3,
+    sizes: dict[str, Any] | None = None,
+    **options: Any,
 ) -> TextGenerator:
     words = TOKENIZERS[tokenizer or KINDS[kind]]()
-    base = tiny_model(kind, vocab_size=len(words), seed=3, max_position_embeddings=ROOM)
+    base = tiny_model(kind, vocab_size=len(words), seed=3, max_position_embeddings=ROOM, **(sizes or {}))
     with torch.no_grad():
         base.get_output_embeddings().weight[EOS] *= ending  # random weights hardly ever end by themselves
     model = attach(base, method, tokenizer=words, **options)

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForImageTextToText,
     AutoModelForSeq2SeqLM,
     GenerationConfig,
     PreTrainedConfig,
@@ -189,8 +190,31 @@ SMALL: dict[str, int] = {
     r"(\w+_)?head_dim|d_kv|query_pre_attn_scalar": 8,
     r"(\w+_)?intermediate_size|((encoder|decoder)_)?ffn_dim|d_ff|(\w+_)?ffn_hidden_size": 64,
     r"(original_)?max_position_embeddings|n_positions|n_ctx|max_seq(uence)?_len(gth)?": 256,
+    r"max_decoder_position_embeddings": 256,
+    r"max_encoder_position_embeddings": 512,
     r"rotary_dim": 4,
     r"sliding_window": 64,
+    r"num_(local_)?experts": 4,
+    r"num_experts_per_tok": 2,
+    r"attention_window|local_radius": 4,
+    r"depth": 2,
+    r"embed_dim|out_hidden_size": 32,
+    r"patch_size": 4,
+    r"image_size": 8,
+    r"image_token_(id|index)": 7,
+}
+
+# What makes a type differ from others, in small: a layer of each kind, windows shorter than a text, factors.
+OWN: dict[str, dict[str, Any]] = {
+    "gemma2": {"sliding_window": 8},
+    "gemma3_text": {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]},
+    "gpt_oss": {"sliding_window": 8},
+    "granite": {"embedding_multiplier": 3.0, "residual_multiplier": 0.7},
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
+    "qwen2_vl_text": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 1, 1]}},
+    "qwen2_5_vl_text": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 1, 1]}},
+    "m2m_100": {"scale_embedding": False},
+    "opt": {"word_embed_proj_dim": 16},
 }
 
 
@@ -201,6 +225,8 @@ def tiny_model(model_type: str, *, vocab_size: int = 96, seed: int = 0, **overri
     """
     config = _tiny_config(AutoConfig.for_model(model_type), vocab_size, overrides)
     auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    if config is not config.get_text_config():
+        auto = AutoModelForImageTextToText
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = auto.from_config(config, dtype=torch.float32)
@@ -211,7 +237,9 @@ def tiny_model(model_type: str, *, vocab_size: int = 96, seed: int = 0, **overri
 
 
 def _ids(config: PreTrainedConfig) -> dict[str, int]:
-    start = {"decoder_start_token_id": PAD} if config.is_encoder_decoder else {}
+    # M2M-100 counts positions on ids that are not padding.
+    start = {"decoder_start_token_id": EOS if config.model_type == "m2m_100" else PAD}
+    start = start if config.is_encoder_decoder else {}
     return {"pad_token_id": PAD, "eos_token_id": EOS, "bos_token_id": BOS} | start
 
 
@@ -229,6 +257,8 @@ def _tiny_config(large: PreTrainedConfig, vocab_size: int, overrides: dict[str, 
                 if re.fullmatch(pattern, name):
                     fields[name] = small
     fields |= _ids(large)
+    fields |= {name: _tiny_config(getattr(large, name), vocab_size, {}) for name in large.sub_configs}
+    fields |= OWN.get(large.model_type, {})
     fields |= {large.attribute_map.get(name, name): value for name, value in overrides.items()}
     # Made anew rather than changed, so that what is derived from the sizes (a kind for each layer) fits them.
     return type(large)(**fields)

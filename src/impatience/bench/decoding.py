@@ -20,6 +20,7 @@ from impatience.decoding.kv_cache import token_bytes
 from impatience.decoding.loop import DecodingLoop, TokenRequest
 from impatience.decoding.step import DecodingSettings
 from impatience.errors import OptionError
+from impatience.families import text_config
 from impatience.lengths import Landing, Unit
 
 ENDLESS = DecodingSettings(Unit.TOKENS, Landing.NATURAL, ())  # only their budget ends the texts
@@ -163,4 +164,4 @@ def weight_bytes(model: LengthControlled) -> int:
 def cache_bytes(model: LengthControlled, rows: int, prompt: int, target: int) -> int:
     """Return the bytes of keys and values that a step reads, in the mean over a text."""
     layers = len(model.family.layers_of(model.base))
-    return round(rows * (prompt + (target + 1) / 2) * token_bytes(model.config, layers, model.dtype))
+    return round(rows * (prompt + (target + 1) / 2) * token_bytes(text_config(model), layers, model.dtype))

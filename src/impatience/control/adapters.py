@@ -37,6 +37,15 @@ def check_adapters(model: Any) -> None:
             )
 
 
+def has_adapter(model: Any) -> bool:
+    """Check whether layers of adapters are in a model without wrappers; they may be switched at any time."""
+    if not getattr(model, "peft_config", None):  # PEFT leaves it there after it has merged an adapter
+        return False
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    return any(isinstance(module, BaseTunerLayer) for module in model.modules())
+
+
 def load_adapter(base_model: Any, name: str | Path, *, merge: bool, **hub: Any) -> Any:
     """Put an adapter on its base model; with ``merge``, add it to the base model's weights."""
     with warnings.catch_warnings():

@@ -18,7 +18,7 @@ from impatience.control.generation import GenerateCall, steer_each_step, without
 from impatience.control.steering import PassSignal
 from impatience.control.targets import find_targets
 from impatience.errors import OptionError, SourceError, TargetError
-from impatience.families import unwrap
+from impatience.families import text_config, unwrap
 from impatience.lengths import Landing, Target, Unit
 from impatience.vocabulary import Vocabulary
 
@@ -121,7 +121,7 @@ def _check_source(model: Any, source: Tensor | None, attention_mask: Tensor | No
         raise SourceError("The source is empty. Pass input_ids with at least one token in each row.")
     if attention_mask is not None and not bool(attention_mask.any(1).all()):
         raise SourceError(f"Row {int(attention_mask.any(1).long().argmin())} is all padding: its source is empty.")
-    room = model.family.room(unwrap(model.base))
+    room = model.family.source_room(unwrap(model.base))
     if room is not None and source.shape[1] > room - (0 if model.family.encoder_decoder else 2):
         raise SourceError(
             f"The source has {source.shape[1]} tokens, but this model has {room} positions. Shorten or split it."
@@ -153,7 +153,7 @@ def _check_frozen(model: Any) -> None:
 def _update_vocabulary(model: Any) -> None:
     """Make new tables if the base model's vocabulary was resized."""
     inner: Any = unwrap(model.base)
-    if model.vocabulary.size != inner.config.vocab_size:
-        special = model.family.special_ids(inner)
-        model.vocabulary = Vocabulary(inner.config.vocab_size, special, model.tokenizer)
+    size = text_config(inner).vocab_size
+    if model.vocabulary.size != size:
+        model.vocabulary = Vocabulary(size, model.family.special_ids(inner), model.tokenizer)
         model.steering.vocabulary = model.vocabulary

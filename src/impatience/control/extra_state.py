@@ -17,6 +17,7 @@ from torch import Tensor
 
 from impatience.errors import OptionError, UnsupportedModelError
 from impatience.families import unwrap
+from impatience.sources.pretrained import model_class
 
 KEY = "_extra_state"  # PyTorch's name
 WEIGHTS = "model.safetensors"  # the Trainer's name
@@ -57,7 +58,7 @@ def read_state(file: Path | None) -> dict[str, Any] | None:
 def rebuild_base(content: dict[str, Any], **options: Any) -> Any:
     """Build the base model that an extra state describes, with its adapters; its weights are not loaded yet."""
     from peft import PeftConfig, get_peft_model
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, GenerationConfig
+    from transformers import AutoConfig, GenerationConfig
 
     if unknown := sorted(options.keys() - set(_OPTIONS)):
         raise OptionError(
@@ -68,9 +69,8 @@ def rebuild_base(content: dict[str, Any], **options: Any) -> Any:
     if settings.pop("quantization_config", None):
         raise UnsupportedModelError("A Trainer's folder of a quantized model cannot be loaded. Use save_pretrained.")
     config = AutoConfig.for_model(settings.pop("model_type"), **settings)
-    auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     chosen = {name: value for name, value in options.items() if value not in (None, "auto")}
-    base: Any = auto.from_config(config, trust_remote_code=False, **chosen)
+    base: Any = model_class(config).from_config(config, trust_remote_code=False, **chosen)
     base.generation_config = GenerationConfig.from_dict(content["generation"])
     for number, (name, adapter) in enumerate(content["adapters"].items()):
         # The weights are loaded afterwards, so they need no initialisation of their own.

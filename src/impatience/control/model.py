@@ -21,7 +21,7 @@ from impatience.control.steering import Steering
 from impatience.control.storage import adapt_state_dict, load_parts, restore_settings, save_model, settings_of
 from impatience.control.targets import BatchTargets, Conventions
 from impatience.errors import OptionError
-from impatience.families import family_of, unwrap
+from impatience.families import family_of, text_config, unwrap
 from impatience.lengths import Landing, Target, Unit
 from impatience.methods import METHODS, Method
 from impatience.vocabulary import Vocabulary
@@ -49,7 +49,7 @@ class LengthControlled(nn.Module):
         inner = unwrap(base_model)
         self.base, self.tokenizer = base_model, tokenizer
         self.family = family_of(inner)
-        self.vocabulary = Vocabulary(inner.config.vocab_size, self.family.special_ids(inner), tokenizer)
+        self.vocabulary = Vocabulary(text_config(inner).vocab_size, self.family.special_ids(inner), tokenizer)
         self.steering = Steering(inner, self.family, method, self.vocabulary, conventions, amplitude)
         self.method, self.conventions = method, conventions
         self.width, self.amplitude = self.steering.width, self.steering.amplitude

@@ -18,9 +18,9 @@ ROWS = 8  # most rows for which projections are precomputed; more rows share the
 SIGNALS = 128  # most signals that are projected at once, those of all rows together
 
 
-def zero_projection(width: int, rank: int | None, device: Any) -> nn.Module:
-    """Return a (D, D) map that is zero, so that training starts from the base model."""
-    last = nn.Linear(rank or width, width, bias=False, device=device)
+def zero_projection(width: int, layer_width: int, rank: int | None, device: Any) -> nn.Module:
+    """Return a map from the signal to a layer's states that is zero, so that training starts from the base model."""
+    last = nn.Linear(rank or width, layer_width, bias=False, device=device)
     nn.init.zeros_(last.weight)
     return last if rank is None else nn.Sequential(nn.Linear(width, rank, bias=False, device=device), last)
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from impatience.control.projections import project, zero_projection
 from impatience.control.targets import BatchTargets, Conventions
 from impatience.errors import ModelFilesError, OptionError, UnsupportedModelError
-from impatience.families import Family
+from impatience.families import Family, text_config
 from impatience.lengths import Unit
 from impatience.methods import AttentionMethod, EmbeddingMethod, Method
 from impatience.vocabulary import Vocabulary, in_tokens
@@ -91,17 +91,18 @@ class Steering(nn.Module):
         decoder, layers = self.family.decoder_of(model), self.family.layers_of(model)
         if isinstance(self.method, AttentionMethod):
             attention = self.family.reader.of(layers[-1])
-            hook = functools.partial(self._bias_attention, model.config)
+            hook = functools.partial(self._bias_attention, text_config(model))
             yield attention.register_forward_pre_hook(hook, with_kwargs=True)
         elif isinstance(self.method, EmbeddingMethod) and self.method.layers is None:
-            hook = functools.partial(self._add_at_input, self.family.scale(model.config))
+            hook = functools.partial(self._add_at_input, self.family.scale(text_config(model)))
             yield decoder.register_forward_pre_hook(hook, with_kwargs=True)
         elif isinstance(self.method, EmbeddingMethod):
+            width = self.family.layer_width(model)
             chosen = range(len(layers)) if self.method.layers == "all" else sorted(self.method.layers or ())
             for number, index in enumerate(chosen):
                 if index >= len(layers):
                     raise OptionError(f"layers has {index}, but this decoder's layers are 0 to {len(layers) - 1}.")
-                self.projections[str(index)] = zero_projection(self.width, self.method.rank, model.device)
+                self.projections[str(index)] = zero_projection(self.width, width, self.method.rank, model.device)
                 yield layers[index].register_forward_pre_hook(functools.partial(self._add_at_layer, number, str(index)))
         if self.conventions == "authors" and self.family.positions:
             positions = decoder.get_submodule(self.family.positions)
@@ -263,8 +264,9 @@ def _check_compatible(model: Any, family: Family, method: Method, conventions: s
         raise OptionError(f"conventions={conventions!r}: give 'paper' or 'authors'.")
     if conventions == "authors" and not family.encoder_decoder:
         raise OptionError("conventions='authors' is for encoder-decoders; leave it out for this model.")
-    if isinstance(method, AttentionMethod) and not family.encoder_decoder:
+    if isinstance(method, AttentionMethod) and not (family.encoder_decoder and family.reader.mask_of_heads):
+        lack = "whose masks are the same for all heads in" if family.encoder_decoder else "which is not in"
         raise UnsupportedModelError(
-            f"{type(method).__name__.lower()} works in cross-attention, which {model.config.model_type!r} "
-            f"models do not have. Use it with an encoder-decoder, or choose glide, pre, rpe or lrpe."
+            f"{type(method).__name__.lower()} works in cross-attention, {lack} {model.config.model_type!r} models. "
+            f"Use it with another encoder-decoder, e.g. bart, or choose glide, pre, rpe or lrpe."
         )

@@ -26,7 +26,7 @@ from impatience.families import unwrap
 from impatience.files import read_object
 from impatience.methods import METHODS
 from impatience.sources import check_name
-from impatience.sources.pretrained import ADAPTER_SETTINGS, HUB, find_file, load_settings, load_weights
+from impatience.sources.pretrained import ADAPTER_SETTINGS, HUB, find_file, load_settings, load_weights, model_class
 from impatience.version import __version__
 
 SETTINGS, WEIGHTS, PROMPT = "impatience.json", "impatience.safetensors", "prompt.json"
@@ -213,19 +213,18 @@ def _load_model(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any
 
 def _auto(name: str | Path, complete: bool = False, **kwargs: Any) -> Any:
     """Load a model; with ``complete``, its files may not hold other weights either."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+    from transformers import AutoConfig
 
     hub = {key: kwargs[key] for key in HUB if key in kwargs}
     config = load_settings(AutoConfig, name, **hub)
     if generation := find_file(name, "generation_config.json", **hub):
         read_object(generation)  # transformers would leave a damaged one out
-    auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    return _checked(auto, name, complete, config=config, **kwargs)
+    return _checked(model_class(config), name, complete, config=config, **kwargs)
 
 
-def _checked(auto: Any, name: str | Path, complete: bool, **kwargs: Any) -> Any:
+def _checked(kind: Any, name: str | Path, complete: bool, **kwargs: Any) -> Any:
     """Load a model, but not one with missing weights: transformers would fill them with random numbers."""
-    model, found = load_weights(auto, name, output_loading_info=True, ignore_mismatched_sizes=True, **kwargs)
+    model, found = load_weights(kind, name, output_loading_info=True, ignore_mismatched_sizes=True, **kwargs)
     check_names(name, found["missing_keys"], found["unexpected_keys"] if complete else (), found["mismatched_keys"])
     return model
 

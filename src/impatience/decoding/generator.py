@@ -153,7 +153,7 @@ class TextGenerator:
 
     def pad(self, rows: list[list[int]]) -> dict[str, Tensor]:
         """Make a batch of rows of ids that the model can read, padded on the left for decoder-only models."""
-        room, spare = self.model.family.room(self._inner), 0 if self.encoder_decoder else 2
+        room, spare = self.model.family.source_room(self._inner), 0 if self.encoder_decoder else 2
         longest = max(map(len, rows))
         if room is not None and longest + spare > room:
             raise SourceError(f"A source has {longest} tokens, but this model has {room} positions. Shorten it.")

@@ -99,10 +99,10 @@ def stacked(cache: Cache) -> Tensor:
 
 def token_bytes(config: Any, layers: int, dtype: torch.dtype) -> int:
     """Return the bytes of the keys and values of one token, in a decoder with so many layers."""
-    heads = int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
-    width = getattr(config, "head_dim", None) or getattr(config, "d_kv", None)
-    width = int(width or config.hidden_size // config.num_attention_heads)
-    return 2 * layers * heads * width * torch.finfo(dtype).bits // 8
+    every = getattr(config, "num_attention_heads", None) or 1  # a recurrent model has none, and keeps less than this
+    heads = getattr(config, "num_key_value_heads", None) or every
+    width = getattr(config, "head_dim", None) or getattr(config, "d_kv", None) or config.hidden_size // every
+    return int(2 * layers * heads * width * torch.finfo(dtype).bits // 8)
 
 
 def grouped_attention(

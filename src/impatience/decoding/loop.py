@@ -14,13 +14,14 @@ from typing import Any, Protocol
 
 import torch
 
+from impatience.control.adapters import has_adapter
 from impatience.control.length_report import LengthReport, LengthReporter
 from impatience.control.model import LengthControlled
 from impatience.decoding import step
 from impatience.decoding.kv_cache import GROUPED
 from impatience.decoding.prefill import PrefillQueue
 from impatience.decoding.step import BatchShape, DecodingSettings, DecodingStep, Prefilled, RowOutput, TokenRequest
-from impatience.families import unwrap
+from impatience.families import text_config, unwrap
 
 __all__ = ["DecodingLoop", "TokenListener", "TokenRequest", "TokenResult", "unsupported"]
 
@@ -30,6 +31,12 @@ CACHED_STEPS = 3
 SPARE_ROWS = 4  # on a GPU, a recorded step may have up to so many times the rows needed: idle rows cost little there
 
 _FIXED_ROPE = ("default", "linear", "llama3", "yarn")
+_OTHER_ATTENTION = {
+    "sliding_window": "it reads its text through a window",
+    "alibi": "its attention depends on distances (ALiBi)",
+    "attn_logit_softcapping": "its attention scores are capped",
+}
+"""Fields of a configuration that change attention in a way that a step does not compute, and the reason to give."""
 _IGNORED_OPTIONS = {
     *("do_sample", "temperature", "top_k", "top_p", "num_beams", "early_stopping", "length_penalty"),
     *("max_new_tokens", "pad_token_id", "use_cache"),
@@ -59,16 +66,22 @@ def unsupported(model: LengthControlled, options: Mapping[str, Any]) -> str | No
     The options do not include inputs, target, landing and ``no_loops``.
     """
     inner: Any = unwrap(model.base)
-    config = inner.config
+    config = text_config(inner)
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    if inner is not model.base:
-        return "an adapter or a compiler is wrapped around it"
+    other_layers = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+    if not model.family.fast_loop:
+        return f"no family declares that the loop can run {inner.config.model_type}"
+    if inner is not model.base or has_adapter(inner):
+        return "an adapter or a compiler is in it"
     if model.conventions != "paper":
         return "it follows the authors' conventions"
     if config._attn_implementation not in ("sdpa", "eager", GROUPED):  # the last while another thread writes
         return f"its attention is {config._attn_implementation!r}"
-    if getattr(config, "sliding_window", None) is not None:
-        return "it reads its text through a window"
+    if other_layers:
+        return f"some of its layers are of another kind ({', '.join(sorted(other_layers))})"
+    for field, reason in _OTHER_ATTENTION.items():
+        if getattr(config, field, None):
+            return reason
     if rope not in _FIXED_ROPE:
         return f"its positions are scaled by length ({rope})"
     model_settings = inner.generation_config.to_diff_dict()
@@ -141,18 +154,18 @@ class DecodingLoop:
     def _step_for(self, settings: DecodingSettings, shape: BatchShape, example: Prefilled) -> DecodingStep:
         """Return a step with room for a batch, from an earlier call if possible."""
         spare, most = (SPARE_ROWS, CACHED_STEPS) if self.records else (1, 1)
-        addresses = step.weight_addresses(self._inner)
+        recorded = step.recorded_facts(self.model)
         fitting = [
             number
             for number, cached in enumerate(self.steps)
-            if cached.settings == settings and cached.addresses == addresses and cached.shape.holds(shape, spare)
+            if cached.settings == settings and cached.recorded == recorded and cached.shape.holds(shape, spare)
         ]
         if fitting:
             self.steps.append(self.steps.pop(fitting[-1]))
         else:
             # Steps that the new one makes needless, and the oldest, are dropped before the new one takes memory.
             useful = (old for old in self.steps if old.settings != settings or not shape.holds(old.shape, spare))
-            self.steps = [old for old in useful if old.addresses == addresses]
+            self.steps = [old for old in useful if old.recorded == recorded]
             while len(self.steps) >= most:
                 del self.steps[0]
             self.steps.append(DecodingStep(self.model, settings, shape, example))

@@ -27,7 +27,7 @@ from impatience.control.stopping import LandingProcessor
 from impatience.decoding.cuda_graphs import CudaGraphs
 from impatience.decoding.kv_cache import GROUPED, FixedLayer, SlotCache
 from impatience.decoding.step_counter import WIDTH, StepCounter
-from impatience.families import unwrap
+from impatience.families import text_config, unwrap
 from impatience.lengths import Landing, Target, Unit
 
 STRIDE = 256  # on a GPU the number of cache columns that are read is a multiple of this; each multiple is recorded once
@@ -114,7 +114,7 @@ class DecodingStep:
     ) -> None:
         self.settings, self.shape, self.model = settings, shape, model
         self.inner: Any = unwrap(model.base)
-        self.device, self.dtype, self.addresses = self.inner.device, self.inner.dtype, weight_addresses(self.inner)
+        self.device, self.dtype, self.recorded = self.inner.device, self.inner.dtype, recorded_facts(model)
         self.start = start_token(model)
         self.counter = StepCounter(model.vocabulary, settings.unit, self.device)
         self.prefix_counter = StepCounter(model.vocabulary, settings.unit, torch.device("cpu"))
@@ -127,7 +127,7 @@ class DecodingStep:
         self.probabilities, self.curve = (
             self._zeros(shape.rows, shape.steps + 1, dtype=torch.float32) for _ in range(2)
         )
-        self.scores = self._zeros(shape.rows, self.inner.config.vocab_size, dtype=torch.float32)
+        self.scores = self._zeros(shape.rows, text_config(self.inner).vocab_size, dtype=torch.float32)
         self.lander = None
         if settings.landing is not Landing.NATURAL:
             target, start = Target(settings.unit, (1,) * shape.rows), self.state[:, _COUNT]
@@ -303,9 +303,9 @@ def start_token(model: LengthControlled) -> int | None:
     return int(unwrap(model.base).generation_config.decoder_start_token_id)
 
 
-def weight_addresses(model: Any) -> list[int]:
-    """Return the memory addresses of the weights: a recorded step reads them there, and nowhere else."""
-    return [weight.data_ptr() for weight in model.parameters()]
+def recorded_facts(model: LengthControlled) -> list[float]:
+    """Return what a recorded step cannot change: the memory addresses of all weights, and the signal's amplitude."""
+    return [*(weight.data_ptr() for weight in model.parameters()), model.amplitude * model.steering.factor]
 
 
 @contextmanager
@@ -315,7 +315,7 @@ def prepared_model(model: LengthControlled) -> Iterator[None]:
     Other threads wait. At the end, or after an error, the model is as before.
     """
     inner: Any = unwrap(model.base)
-    config, family = inner.config, model.family
+    config, family = text_config(inner), model.family
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
     with model.exclusive(), ExitStack() as cleanup:
         if config._attn_implementation == "sdpa" and heads != config.num_attention_heads:

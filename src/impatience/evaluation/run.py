@@ -96,7 +96,7 @@ def load_evaluated_model(
     prompt |= {name: value for name, value in given.items() if value is not None}
     if prompt["max_source_tokens"] < 1:
         raise OptionError(f"max_source_tokens={prompt['max_source_tokens']}: give at least 1.")
-    room = opened.family.room(unwrap(opened.base))
+    room = opened.family.source_room(unwrap(opened.base))
     prompt["max_source_tokens"] = min(filter(None, (prompt["max_source_tokens"], room)))
     tokenizer = opened.vocabulary.require_tokenizer(Unit.WORDS)
     encoder = Encoder(tokenizer, opened.family.encoder_decoder, **prompt)

@@ -5,7 +5,7 @@ from typing import Any
 from torch import nn
 
 from impatience.errors import UnsupportedModelError
-from impatience.families.base import CrossAttention, Family, unwrap
+from impatience.families.base import CrossAttention, Family, text_config, unwrap
 from impatience.registry import Registry, nearest
 
 FAMILIES: Registry[Family] = Registry("impatience.families", "FAMILY", "family")
@@ -36,4 +36,4 @@ def family_of(model: Any) -> Family:
     )
 
 
-__all__ = ["FAMILIES", "CrossAttention", "Family", "family_of", "unwrap"]
+__all__ = ["FAMILIES", "CrossAttention", "Family", "family_of", "text_config", "unwrap"]

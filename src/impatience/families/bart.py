@@ -13,4 +13,5 @@ FAMILY = Family(
         mask="attention_mask",
         heads=lambda config: int(config.decoder_attention_heads),
     ),
+    fast_loop=True,
 )

@@ -23,7 +23,9 @@ class CrossAttention:
         key: Name of the module that projects the source.
         mask: Name of the argument that holds the mask.
         heads: Reads the number of heads off the model's configuration.
+        source: Name of the argument that holds the encoded source.
         scaled: Whether scores are divided by the square root of a head's width.
+        mask_of_heads: Whether the mask may have values for each head, as a method that biases attention needs.
     """
 
     module: str
@@ -31,7 +33,9 @@ class CrossAttention:
     key: str
     mask: str
     heads: Callable[[Any], int]
+    source: str = "key_value_states"
     scaled: bool = True
+    mask_of_heads: bool = True
 
     def of(self, layer: nn.Module) -> nn.Module:
         """Return the cross-attention of a decoder layer."""
@@ -40,7 +44,7 @@ class CrossAttention:
     def scores(self, attention: nn.Module, args: Any, kwargs: Any, config: Any) -> tuple[Tensor, Tensor]:
         """Return the (B, H, T, S) scores of a call, and the (B, S) mask of source tokens that are not padding."""
         steps = args[0] if args else kwargs["hidden_states"]
-        source = kwargs["key_value_states"]
+        source = kwargs[self.source]
         heads = self.heads(config)
         query, key = (
             module(states).unflatten(-1, (heads, -1)).transpose(1, 2)
@@ -77,7 +81,10 @@ class Family:
         scale: Returns the factor by which the decoder multiplies ``inputs_embeds``.
         positions: Path from the decoder to its absolute position embeddings; None if it has none.
         limit: Name of the configuration field with the number of positions; None if there is no limit.
+        source_limit: The same for the source of an encoder-decoder; None if it is that of ``limit``.
         cross_attention: Cross-attention of the decoder; None for decoder-only models.
+        fast_loop: Whether ``decoding.loop`` can write with these types, else ``generate`` does. Their layers must keep
+            keys and values of all tokens and nothing else, and take positions and additive masks for each row.
     """
 
     model_types: tuple[str, ...]
@@ -86,7 +93,9 @@ class Family:
     scale: Callable[[Any], float] = lambda config: 1.0  # noqa: ARG005
     positions: str | None = None
     limit: str | None = "max_position_embeddings"
+    source_limit: str | None = None
     cross_attention: CrossAttention | None = None
+    fast_loop: bool = False
 
     @property
     def encoder_decoder(self) -> bool:
@@ -108,29 +117,48 @@ class Family:
         return self.cross_attention
 
     def width(self, model: Any) -> int:
-        """Return D, the width of the decoder's input embeddings."""
-        return int(self.decoder_of(model).get_input_embeddings().embedding_dim)
+        """Return D, the width of the decoder's input embeddings, and of the signal."""
+        return int(self._embed(model, torch.zeros(1, dtype=torch.long, device=model.device)).shape[-1])
+
+    def layer_width(self, model: Any) -> int:
+        """Return the width of the states between layers; some decoders map narrower embeddings to it."""
+        return int(text_config(model).hidden_size)
 
     def embedding_rms(self, model: Any) -> float:
         """Return the root mean square of the token embeddings as the decoder sees them."""
-        count = int(model.config.vocab_size)
+        config = text_config(model)
+        count = int(config.vocab_size)
         ids = torch.linspace(0, count - 1, min(count, _SAMPLE), device=model.device).long()
-        with torch.no_grad():
-            seen = self.decoder_of(model).get_input_embeddings()(ids[None]).float() * self.scale(model.config)
+        seen = self._embed(model, ids).float() * self.scale(config)
         return float(seen.square().mean().sqrt())
+
+    @torch.no_grad()
+    def _embed(self, model: Any, ids: Tensor) -> Tensor:
+        """Return the (1, T, D) embeddings of (T,) ids, also where an adapter is around the table."""
+        embeddings: Tensor = self.decoder_of(model).get_input_embeddings()(ids[None])
+        return embeddings
 
     def room(self, model: Any) -> int | None:
         """Return the number of positions of the decoder, or None if there is no limit."""
-        return int(getattr(model.config, self.limit)) if self.limit else None
+        return int(getattr(text_config(model), self.limit)) if self.limit else None
+
+    def source_room(self, model: Any) -> int | None:
+        """Return the number of positions that read the source, or None if there is no limit."""
+        return int(getattr(text_config(model), self.source_limit)) if self.source_limit else self.room(model)
 
     def special_ids(self, model: Any) -> list[int]:
         """Return the ids that the model's configuration calls special."""
         names = ("pad", "bos", "eos", "decoder_start", "forced_bos")
         ids: list[int] = []
-        for config in (model.config, model.generation_config):
+        for config in (model.config, text_config(model), model.generation_config):
             for value in (getattr(config, f"{name}_token_id", None) for name in names):
                 ids += value if isinstance(value, list) else [value] if value is not None else []
         return ids
+
+
+def text_config(model: Any) -> Any:
+    """Return the configuration of a model's text part; of most models it is the whole one."""
+    return model.config.get_text_config()
 
 
 def unwrap(model: Any) -> Any:

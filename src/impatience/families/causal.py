@@ -3,6 +3,7 @@
 from impatience.families.base import Family
 
 FAMILY = Family(
-    model_types=("llama", "mistral", "qwen2", "qwen3", "gemma", "phi"),
+    model_types=("llama", "mistral", "qwen2", "qwen3", "gemma", "phi", "phi3", "olmo2", "smollm3"),
     decoder="model",
+    fast_loop=True,
 )

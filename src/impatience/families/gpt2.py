@@ -7,4 +7,5 @@ FAMILY = Family(
     decoder="transformer",
     layers="h",
     positions="wpe",
+    fast_loop=True,
 )

@@ -5,4 +5,5 @@ from impatience.families.base import Family
 FAMILY = Family(
     model_types=("gpt_neox",),
     decoder="gpt_neox",
+    fast_loop=True,
 )

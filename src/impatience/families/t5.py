@@ -3,7 +3,7 @@
 from impatience.families.base import CrossAttention, Family
 
 FAMILY = Family(
-    model_types=("t5", "mt5"),
+    model_types=("t5", "mt5", "longt5"),
     decoder="decoder",
     layers="block",
     limit=None,
@@ -15,4 +15,5 @@ FAMILY = Family(
         heads=lambda config: int(config.num_heads),
         scaled=False,
     ),
+    fast_loop=True,
 )

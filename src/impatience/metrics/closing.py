@@ -90,7 +90,8 @@ class Closing(Metric):
         """Return the last ids of a text, after BOS if the tokenizer adds it."""
         model, tokenizer, _ = self._loaded
         bos = [token for token in tokenizer("").input_ids if token == tokenizer.bos_token_id]
-        limit = (getattr(model.config, "max_position_embeddings", None) or self.context) - len(bos)
+        config = model.config.get_text_config()
+        limit = (getattr(config, "max_position_embeddings", None) or self.context) - len(bos)
         ids = encode_text(tokenizer, body, add_special_tokens=False)[-min(self.context, limit) :]
         return bos + ids if ids else []
 

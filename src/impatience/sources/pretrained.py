@@ -41,6 +41,16 @@ def load_weights(kind: Any, name: str | Path, **options: Any) -> Any:
     return load_settings(kind, name, use_safetensors=True, **options)
 
 
+def model_class(config: Any) -> Any:
+    """Return the class that builds or loads a model of a configuration."""
+    import transformers
+
+    if config.is_encoder_decoder:
+        return transformers.AutoModelForSeq2SeqLM
+    whole = config is config.get_text_config()  # else the text is one of several parts
+    return transformers.AutoModelForCausalLM if whole else transformers.AutoModelForImageTextToText
+
+
 def load_adapter_weights(base_model: Any, name: str | Path, **hub: Any) -> Any:
     """Put a PEFT adapter on its base model."""
     from peft import PeftModel

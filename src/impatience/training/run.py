@@ -153,9 +153,9 @@ def _load_start(recipe: Recipe, model: LengthControlled) -> None:
 def encode(recipe: Recipe, split: str, model: LengthControlled, tokenizer: Any, data_dir: Path | None) -> list[Row]:
     """Read and tokenize one split; examples of several data sets alternate, so that a limit cuts all of them alike."""
     part, encoder_decoder = recipe.data, model.family.encoder_decoder
-    positions = model.family.room(model)
+    positions, source_positions = model.family.room(model), model.family.source_room(model)
     max_target = min(filter(None, (part.max_target_tokens, positions and positions - 2)), default=None)
-    max_source = min(filter(None, (part.max_source_tokens, positions)))
+    max_source = min(filter(None, (part.max_source_tokens, source_positions)))
     encoders = {
         name: Encoder(tokenizer, encoder_decoder, name, max_source, max_target, part.prefix)
         for name in templates(recipe)

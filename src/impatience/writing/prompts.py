@@ -52,7 +52,8 @@ class Prompts:
         self.tokenizer = self.vocabulary.require_tokenizer(Unit.WORDS)
         self.trained = dict(trained or {})
         self.encoder_decoder, self._model = model.family.encoder_decoder, model
-        self.room = model.family.room(unwrap(model.base))
+        inner = unwrap(model.base)
+        self.room, self._source_room = model.family.room(inner), model.family.source_room(inner)
         self._chat = not self.encoder_decoder and self.tokenizer.chat_template is not None
         self._encoders: dict[str, Encoder] = {}
         self._announced: set[str] = set()
@@ -128,8 +129,9 @@ class Prompts:
     def source_limit(self, output: int) -> int:
         """Return the most tokens that the model reads before it writes so many; at least a quarter of its positions."""
         limits = [int(self.trained.get("max_source_tokens") or self.tokenizer.model_max_length)]
-        if self.room is not None:
-            limits.append(self.room if self.encoder_decoder else max(self.room - output, self.room // 4))
+        room = self._source_room
+        if room is not None:
+            limits.append(room if self.encoder_decoder else max(room - output, room // 4))
         least = min(limits)
         return least if least < _ENDLESS else _DEFAULT_LIMIT
 

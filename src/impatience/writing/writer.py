@@ -20,7 +20,7 @@ from impatience.decoding.packing import PackedBatch, TextSize, memory_budget, pa
 from impatience.decoding.results import Piece, Result
 from impatience.decoding.retries import TRIES, check_tries, describe_retry, write_with_retries
 from impatience.errors import SourceError, TargetError
-from impatience.families import unwrap
+from impatience.families import text_config, unwrap
 from impatience.lengths import Landing, Unit
 from impatience.sources import DEFAULT_MODEL
 from impatience.writing.long_texts import shorten_source
@@ -209,7 +209,7 @@ class Writer:
         """The most tokens in memory, unless the caller says otherwise."""
         inner: Any = unwrap(self.model.base)
         layers = len(self.model.family.layers_of(inner))
-        return memory_budget(inner.device, token_bytes(inner.config, layers, inner.dtype))
+        return memory_budget(inner.device, token_bytes(text_config(inner), layers, inner.dtype))
 
     def _plan(
         self, requests: Sequence[Request], sources: list[list[int]], budget: int | None, options: Mapping[str, Any]
