@@ -81,8 +81,9 @@ def send_more(raw: socket.socket, content: bytes) -> bool:
     return True
 
 
+@pytest.mark.parametrize("begin", ["", f"{HEAD}Content-Length: 9\r\n\r\n"], ids=["nothing", "body"])
 def test_a_new_connection_takes_the_place_of_the_one_that_waits_longest(
-    writer: Writer, monkeypatch: pytest.MonkeyPatch
+    writer: Writer, monkeypatch: pytest.MonkeyPatch, begin: str
 ) -> None:
     held = HeldWriter(writer, monkeypatch)
     with running(writer, Limits(requests=1, connections=3)) as (client, _, server), ExitStack() as stack:
@@ -92,7 +93,7 @@ def test_a_new_connection_takes_the_place_of_the_one_that_waits_longest(
         idle = []
         for _ in range(8):
             count = len(server.server_state.connections)
-            idle.append(stack.enter_context(connected(client)))
+            idle.append(stack.enter_context(connected(client, begin)))
             eventually(lambda count=count: len(server.server_state.connections) >= min(4, count + 1))
         assert all(is_closed(raw) for raw in idle[:5])
         assert client("/healthz").status == 200

@@ -20,11 +20,14 @@ class Connection(H11Protocol):
 
     uvicorn itself limits only the pause between two requests. The application finds its connection under the name
     "connection" in the state of a request, and says when it begins to answer one and when it ends.
+
+    Attributes:
+        received: Whether a whole request has arrived that is not answered yet; the connection is then kept.
     """
 
     def __init__(self, limits: Limits, *, app_state: dict[str, Any], **options: Any) -> None:
         super().__init__(app_state=app_state | {"connection": self}, **options)
-        self.limits = limits
+        self.limits, self.received = limits, False
         self._answering = 0
         self._since = self.loop.time()
         self._timer: asyncio.TimerHandle | None = None
@@ -35,7 +38,7 @@ class Connection(H11Protocol):
         self._wait(self.limits.receive_seconds)
         others = [other for other in self.connections if isinstance(other, Connection) and not other.is_closing]
         if len(others) > most_connections(self.limits):
-            min((other for other in others if not other._answering), key=lambda other: other._since).drop()
+            min((other for other in others if not other.received), key=lambda other: other._since).drop()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer."""
@@ -55,6 +58,7 @@ class Connection(H11Protocol):
 
     def end(self) -> None:
         """Note that a request is answered; the next one may have begun already."""
+        self.received = False
         self._answering -= 1
         if not self._answering and self in self.connections:  # it is not among them if it is lost
             self._wait(self.limits.receive_seconds)

@@ -81,7 +81,10 @@ class AccessMiddleware:
                 with suppress(ApiError):
                     await self._read_body(scope, receive, most=0)
                 raise refusal
-            await self.app(scope, await self._read_body(scope, receive, self.limits.body_bytes), send_with_headers)
+            body = await self._read_body(scope, receive, self.limits.body_bytes)
+            if connection:
+                connection.received = True
+            await self.app(scope, body, send_with_headers)
         except ApiError as error:
             await send_error(error)
         except Exception:
