@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,15 +52,46 @@ def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch, wri
 
 
 def test_without_a_key_the_host_must_be_this_machine(client: Client) -> None:
-    for host in ("127.0.0.1", f"localhost:{client.port}", "[::1]:80", "127.9.9.9"):
+    for host in ("127.0.0.1", f"localhost:{client.port}", "[::1]:80", "127.9.9.9", "LocalHost.", "127.0.0.1.:80"):
         assert client("/healthz", Host=host).status == 200
-    for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", "[fe80::1]", ""):
-        assert client("/healthz", Host=host).status == 403
+        assert client("/healthz", Origin=f"http://{host}").status == 200
+    foreign = (
+        *("evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", "[fe80::1]", "", "localhost..", "."),
+        *("localhost:x@evil.example", "localhost:80@evil.example", "localhost@evil.example", "evil.example#@localhost"),
+        *("localhost:", "localhost:80:80", "localhost:\u00b2", "[::1", "[::1]x", "::1", "localhost/evil.example"),
+    )
+    for host in foreign:
+        assert client("/healthz", Host=host).error["code"] == "foreign_host", host
+        assert client("/healthz", Origin=f"http://{host}").error["code"] == "foreign_origin", host
+    for origin in ("null", "localhost", "file://", "ftp://localhost", "http://localhost/evil", ""):
+        assert client("/healthz", Origin=origin).error["code"] == "foreign_origin", origin
+
+
+@pytest.mark.parametrize(
+    ("request_line", "hosts", "status"),
+    [
+        ("GET /v1/models", ["localhost", "evil.example"], 400),
+        ("GET /v1/models", ["localhost", "localhost"], 400),
+        ("GET http://evil.example/v1/models", ["localhost"], 404),
+        ("GET http://localhost/v1/models", ["evil.example"], 403),
+        ("GET //evil.example/v1/models", ["localhost"], 404),
+    ],
+)
+def test_requests_with_two_hosts_are_not_answered(
+    client: Client, request_line: str, hosts: list[str], status: int
+) -> None:
+    head = "".join([f"{request_line} HTTP/1.1\r\n", *(f"Host: {host}\r\n" for host in hosts), "\r\n"])
+    with socket.create_connection(("127.0.0.1", client.port), timeout=20) as raw:
+        raw.sendall(head.encode())
+        assert raw.makefile("rb").readline().split()[1] == str(status).encode()
 
 
 def test_other_origins_are_allowed_only_if_named(client: Client, writer: Writer) -> None:
     preflight = {"Origin": "https://team.example", "Access_Control_Request_Method": "POST"}
-    assert client("/v1/write", method="OPTIONS", **preflight).status == 405
+    assert client("/v1/write", method="OPTIONS", **preflight).error["code"] == "foreign_origin"
+    with running(writer, access=Access(origins=("https://team.example",))) as (named, *_):
+        assert named("/v1/models", Origin="https://team.example").status == 200
+        assert named("/v1/models", Origin="https://team.example:1").status == 403
     access = Access(key=KEY, origins=("https://team.example",))
     with running(writer, access=access) as (open_client, *_):
         reply = open_client("/v1/write", method="OPTIONS", Access_Control_Request_Headers="authorization", **preflight)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import re
@@ -55,7 +56,7 @@ def test_the_curl_command_gets_the_printed_reply(client: Client) -> None:
 
 
 def test_the_openai_example_prints_the_shown_lines(client: Client) -> None:
-    (code,) = (code for kind, code in BLOCKS if kind == "python")
+    (code,) = (code for kind, code in BLOCKS if "from openai" in code)
     output = StringIO()
     names: dict[str, Any] = {}
     try:
@@ -67,6 +68,21 @@ def test_the_openai_example_prints_the_shown_lines(client: Client) -> None:
     assert [line.split()[0] for line in counts] == ["13"]
     text, count, streamed = printed("from openai").splitlines()
     assert (len(text.split()), count.split()[:2], len(streamed.split())) == (13, ["13", "words"], 20)
+
+
+def test_the_langchain_example_reads_a_field_of_the_reply(client: Client) -> None:
+    (code,) = (code for kind, code in BLOCKS if "from langchain" in code)
+    (call,) = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call) and len(node.keywords) > 2)
+    options = {one.arg: ast.literal_eval(one.value) for one in call.keywords}
+    messages = [{"role": "user", "content": "Bumblebees can learn to pull a string."}]
+    assert options["base_url"] == f"{ADDRESS}/v1"
+    body = {"model": options["model"], "messages": messages, **options["extra_body"]}
+    assert code.endswith('print(message.response_metadata["token_usage"]["report"])\n')  # token_usage is the usage
+    shown, report = (
+        ast.literal_eval(printed("from langchain")),
+        client("/v1/chat/completions", body).json["usage"]["report"],
+    )
+    assert {**report, "landed": ""} == {**shown, "landed": ""}
 
 
 def test_the_guide_names_every_option_and_path() -> None:

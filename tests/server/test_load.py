@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,7 +23,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
 from impatience import Request, Unit
 from impatience.lengths import Landing
@@ -53,10 +57,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def serve(model: Path | str, *options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], Client]]:
+def serve(
+    model: Path | str, *options: str, program: Sequence[str] = ("-m", "impatience.cli"), **environment: str
+) -> Iterator[tuple[subprocess.Popen[str], Client]]:
     """Start ``impatience serve``, and wait until it listens."""
     arguments = ["serve", "--model", str(model), "--port", "0", "--quiet", *options]
-    command = [sys.executable, "-m", "impatience.cli", *arguments]
+    command = [sys.executable, *program, *arguments]
     variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables)
     assert process.stderr
@@ -187,6 +193,28 @@ def test_a_second_signal_ends_the_server_at_once() -> None:
         assert process.wait(20) == 0
 
 
+HANG = """
+from threading import Event
+from impatience import Writer
+from impatience.cli import commands
+
+Writer.write_streams = lambda *_: Event().wait()
+commands.main()
+"""
+
+
+def test_a_server_whose_model_hangs_tells_its_clients_and_ends_in_time() -> None:
+    with serve("toy-bart", "--stop-seconds", "1", program=["-c", HANG]) as (process, client):
+        body = {"text": "elm oak", "target": {"tokens": 20}, "stream": True}
+        connection = client.open("/v1/write", body)
+        stream = connection.getresponse()
+        eventually(lambda: b"impatience_batch_rows_count 1.0" in client("/metrics").body)
+        process.send_signal(signal.SIGTERM)
+        assert last_event(stream)["error"]["code"] == "stopping"
+        connection.close()
+        assert process.wait(20) == 0
+
+
 def test_the_command_reads_its_key_from_the_environment() -> None:
     with serve("toy-bart", IMPATIENCE_API_KEY=KEY) as (_, client):
         assert client("/v1/models").status == 401
@@ -196,7 +224,7 @@ def test_the_command_reads_its_key_from_the_environment() -> None:
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
 def test_no_generated_request_gives_500(mode: GenerationMode) -> None:
-    checks = (not_a_server_error, status_code_conformance, response_schema_conformance)
+    checks = (not_a_server_error, status_code_conformance, response_schema_conformance, content_type_conformance)
     with running(make_writer()) as (client, service, _):
         schema = schemathesis.openapi.from_url(f"{client.address}/openapi.json")
         operations = [operation.ok() for operation in schema.get_all_operations()]

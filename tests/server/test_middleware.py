@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from impatience import Writer
-from impatience.server import Access
+from impatience.server import Access, Limits
 from support.serving import Client, eventually, running
 
 
@@ -25,9 +25,8 @@ def test_an_unexpected_error_gives_500_without_details(
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_slow_body_gives_408_and_a_missing_one_400(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("impatience.server.middleware.BODY_SECONDS", 0.2)
-    with running(writer) as (client, service, _):
+def test_a_slow_body_gives_408_and_a_missing_one_400(writer: Writer) -> None:
+    with running(writer, Limits(receive_seconds=0.2)) as (client, service, _):
         slow = client.open("/v1/write", method="POST", Content_Length="9", Content_Type="application/json")
         assert slow.getresponse().status == 408
         slow.close()

@@ -9,8 +9,9 @@ from typing import Any
 import openai
 import pytest
 
-from impatience import Writer, attach
+from impatience import Result, Unit, Writer, attach
 from impatience.server import Access, Limits
+from impatience.server.openai_api import IGNORED_HEADER
 from support.serving import KEY, NAME, NOTE, Client, running
 from support.toys import CORPUS, tiny_model, wordpiece_tokenizer
 
@@ -80,11 +81,37 @@ def test_a_streamed_chat_equals_the_whole_one(client: openai.OpenAI, landing: st
         assert landing != "exact" or len(pieces) > 3
 
 
-def test_finish_reason_is_length_if_the_text_was_cut_off(client: openai.OpenAI) -> None:
-    ended, cut = (chat(client, text, extra_body={"target": {"words": 3}}) for text in (NOTE, CORPUS[1]))
-    assert [reply.report["landed"] for reply in (ended, cut)] == ["missed", "missed"]
-    assert ended.report["eos_probability"] > 0 == cut.report["eos_probability"]
-    assert [reply.choices[0].finish_reason for reply in (ended, cut)] == ["stop", "length"]
+@pytest.mark.parametrize(
+    ("landed", "ended", "text", "reason"),
+    [
+        ("natural", True, "A title without a full stop", "stop"),
+        ("natural", True, "A sentence.", "stop"),
+        ("forced", True, "A sentence that closes.", "stop"),
+        ("forced", True, "A sentence that breaks off in the", "length"),
+        ("forced", True, "It ends with Mr.", "length"),
+        ("forced", False, "A sentence. And a", "length"),
+        ("missed", True, "It is too long.", "stop"),
+        ("missed", True, "It breaks off and", "length"),
+        ("missed", False, "A limit cut it.", "length"),
+    ],
+)
+def test_finish_reason_is_length_if_the_text_was_cut_or_breaks_off(
+    client: openai.OpenAI,
+    writer: Writer,
+    monkeypatch: pytest.MonkeyPatch,
+    landed: Any,
+    ended: bool,
+    text: str,
+    reason: str,
+) -> None:
+    result = Result(length=5, target=5, unit=Unit.WORDS, landed=landed, eos_probability=0.5, text=text, ended=ended)
+    monkeypatch.setattr(writer, "write_streams", lambda streams, _: [one.finish(result) for one in streams])
+    whole, *_, last = chat(client, NOTE), *chat(client, NOTE, stream=True)
+    completion, *_, end = (
+        client.completions.create(model=NAME, prompt=NOTE, extra_body=TARGET, stream=stream) for stream in (False, True)
+    )
+    ends = [reply.choices[0].finish_reason for reply in (whole, last, completion, [*end][-1])]
+    assert ends == [reason] * 4
 
 
 def test_a_completion_is_the_same_whole_and_streamed(client: openai.OpenAI, writer: Writer) -> None:
@@ -106,6 +133,14 @@ def test_max_tokens_is_the_length_without_a_target(client: openai.OpenAI) -> Non
         assert 0 < reply.report["length"] <= 9
 
 
+def test_a_limit_of_tokens_must_leave_room_for_the_target(client: openai.OpenAI) -> None:
+    limited = chat(client, NOTE, max_tokens=256)  # LangChain's OpenAI always sends one
+    assert limited.choices == chat(client, NOTE).choices
+    with pytest.raises(openai.BadRequestError, match="more than the 5 of max_tokens") as rejected:
+        chat(client, NOTE, max_tokens=5)
+    assert (rejected.value.param, rejected.value.code) == ("max_tokens", "two_lengths")
+
+
 HARMLESS: dict[str, Any] = {
     "user": "u",
     "seed": 3,
@@ -113,6 +148,10 @@ HARMLESS: dict[str, Any] = {
     "top_p": 1.0,
     "n": 1,
     "presence_penalty": 0.0,
+    "frequency_penalty": 0,
+    "logit_bias": {},
+    "parallel_tool_calls": True,
+    "prediction": {"type": "content", "content": "a"},
     "stop": None,
     "tools": [],
     "logprobs": False,
@@ -120,31 +159,71 @@ HARMLESS: dict[str, Any] = {
     "store": False,
     "metadata": {"a": "b"},
 }
-CHANGING: dict[str, Any] = {
-    "n": 2,
-    "temperature": 0.7,
-    "top_p": 0.5,
-    "presence_penalty": 1.0,
-    "frequency_penalty": -1.0,
-    "stop": ["."],
-    "logprobs": True,
-    "logit_bias": {"5": 10},
-    "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
-    "response_format": {"type": "json_object"},
-    "modalities": ["audio"],
-    "audio": {"voice": "alloy", "format": "wav"},
-}
+REFUSED: list[tuple[str, Any, str]] = [
+    ("n", 2, "one text for a request: leave it out, or give 1"),
+    ("presence_penalty", 1.0, "the likeliest text"),
+    ("frequency_penalty", -1.0, "the likeliest text"),
+    ("logit_bias", {"5": 10}, "the likeliest text"),
+    ("stop", ["."], "The length says where the text ends"),
+    ("logprobs", True, "Probabilities of tokens are not computed: leave it out, or give false"),
+    ("top_logprobs", 3, "Probabilities of tokens are not computed"),
+    ("tools", [{"type": "function", "function": {"name": "f", "parameters": {}}}], "calls no tools"),
+    ("response_format", {"type": "json_object"}, "plain text"),
+    ("modalities", ["audio"], "plain text"),
+    ("audio", {"voice": "alloy", "format": "wav"}, "plain text: leave it out, or give null"),
+]
 
 
 def test_fields_that_do_not_change_the_text_are_accepted(client: openai.OpenAI) -> None:
-    assert chat(client, NOTE, **HARMLESS).choices == chat(client, NOTE).choices
+    reply = client.chat.completions.with_raw_response.create(
+        model=NAME, messages=[{"role": "user", "content": NOTE}], extra_body=TARGET, **HARMLESS
+    )
+    assert reply.parse().choices == chat(client, NOTE).choices
+    assert IGNORED_HEADER not in reply.headers
 
 
-@pytest.mark.parametrize("name", CHANGING)
-def test_fields_that_would_change_the_text_are_rejected(client: openai.OpenAI, name: str) -> None:
-    with pytest.raises(openai.BadRequestError, match="would change the text") as rejected:
-        chat(client, NOTE, **{name: CHANGING[name]})
+@pytest.mark.parametrize(("name", "value", "reason"), REFUSED)
+def test_fields_that_ask_for_something_else_are_rejected_with_the_reason(
+    client: openai.OpenAI, name: str, value: Any, reason: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match=reason) as rejected:
+        chat(client, NOTE, **{name: value})
     assert (rejected.value.param, rejected.value.code) == (name, "unsupported_parameter")
+
+
+# The fields that clients send beside the texts if they are told nothing but the model and the target.
+LANGCHAIN_CHAT: dict[str, Any] = {"model": NAME, "stream": False}
+LANGCHAIN_COMPLETION: dict[str, Any] = {
+    **{"model": NAME, "temperature": 0.7, "top_p": 1, "frequency_penalty": 0, "presence_penalty": 0, "n": 1},
+    **{"seed": None, "logprobs": None, "max_tokens": 256},
+}
+LLAMA_INDEX: dict[str, Any] = {"model": NAME, "temperature": 0.1, "stream": False}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "ignored"),
+    [
+        ("/v1/chat/completions", LANGCHAIN_CHAT, None),
+        ("/v1/completions", {**LANGCHAIN_COMPLETION, "prompt": [NOTE]}, "temperature"),
+        ("/v1/chat/completions", LLAMA_INDEX, "temperature"),
+        ("/v1/completions", {**LLAMA_INDEX, "prompt": NOTE, "max_tokens": 900}, "temperature"),
+        ("/v1/chat/completions", {"model": NAME, "top_p": 0.9, "reasoning_effort": "low"}, "top_p, reasoning_effort"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_clients_send_by_default_is_accepted_and_named_if_it_is_ignored(
+    plain: Client, path: str, fields: dict[str, Any], ignored: str | None, stream: bool
+) -> None:
+    messages = {} if "prompt" in fields else {"messages": [{"role": "user", "content": NOTE}]}
+    reply = plain(path, {**fields, **messages, **TARGET, "stream": stream})
+    assert (reply.status, reply.headers.get(IGNORED_HEADER.lower())) == (200, ignored)
+
+
+def test_the_usage_has_a_short_report_because_langchain_keeps_it(client: openai.OpenAI) -> None:
+    whole = chat(client, NOTE)
+    *_, usage = chat(client, NOTE, stream=True, stream_options={"include_usage": True})
+    expected = {"length": 6, "target": 6, "unit": "words", "landed": whole.report["landed"]}
+    assert whole.usage.report == usage.usage.report == expected
 
 
 @pytest.mark.parametrize(
@@ -155,6 +234,8 @@ def test_fields_that_would_change_the_text_are_rejected(client: openai.OpenAI, n
         ({"extra_body": TARGET | {"targets": 3}}, "targets", "Unknown field 'targets'"),
         ({"extra_body": TARGET | {"landing": "soft"}}, "landing", "'at_most'"),
         ({"max_tokens": 5}, "max_tokens", "Leave out the limit"),
+        ({"temperature": 3}, "temperature", "less than or equal to 2"),
+        ({"temperature": "hot"}, "temperature", "valid number"),
         ({"messages": []}, "messages", "at least 1 item"),
         ({"messages": [{"role": "assistant", "content": "a"}]}, "messages", "must be 'user'"),
         ({"messages": [{"role": "tool", "content": "a"}]}, "messages.0.role", "'user'"),

@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from impatience.lengths import Unit, measure
 from impatience.signals import progress_ratio
 from support import fake_server
-from support.page import WritingPage
+from support.page import SOURCE, WritingPage
 
 pytestmark = pytest.mark.browser
 
@@ -46,6 +46,31 @@ def test_a_text_file_can_be_opened(page: WritingPage, tmp_path: Path) -> None:
     page("#clear").click()
     expect(page("#source")).to_be_focused()
     expect(page("#source-problem")).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "notes.txt is empty."),
+        (b"\xef\xbb\xbf \n\t", "notes.txt is empty."),
+        (b"PK\x03\x04\x00\x00", "notes.txt could not be read as text. Use a .txt or .md file in UTF-8."),
+        (None, "notes.txt could not be read as text. Use a .txt or .md file in UTF-8."),
+    ],
+    ids=["empty", "blank", "binary", "gone"],
+)
+def test_a_file_without_text_leaves_the_text_alone(
+    page: WritingPage, tmp_path: Path, content: bytes | None, problem: str
+) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_bytes(b"A text." if content is None else content)
+    if content is None:  # as if the file was removed or changed since it was chosen
+        page.tab.evaluate("() => { Blob.prototype.arrayBuffer = () => Promise.reject(new DOMException()); }")
+    page("#file").set_input_files(file)
+    expect(page("#source-problem")).to_have_text(problem)
+    expect(page("#source")).to_have_value(SOURCE)
+    page.write()
+    page.wait_for_state("done")
+    assert page.server.requests[0]["text"] == SOURCE
 
 
 @pytest.mark.parametrize(

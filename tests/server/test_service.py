@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import pytest
@@ -143,6 +144,7 @@ def test_limits_of_body_source_and_target(writer: Writer) -> None:
         chunks = client.open("/v1/write", method="POST", Transfer_Encoding="chunked", Content_Type="application/json")
         for _ in range(4):
             chunks.send(b"3e8\r\n" + b" " * 1000 + b"\r\n")
+        chunks.send(b"0\r\n\r\n")
         assert chunks.getresponse().status == 413
         chunks.close()
         long = client.write("word " * 50, words=4)
@@ -181,3 +183,59 @@ def test_a_stopping_server_cancels_open_requests_after_its_deadline(
         server.stop()
         assert running_request.result().events[-1][1]["error"]["code"] == "stopping"
         held.release.set()
+
+
+def test_a_client_that_disconnects_while_its_source_is_read_frees_its_slot(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, release, check = [], Event(), writer.check
+
+    def held_check(request: Request) -> list[int]:
+        read.append(request.text)
+        assert release.wait(30)
+        return check(request)
+
+    monkeypatch.setattr(writer, "check", held_check)
+    with running(writer, Limits(requests=2)) as (client, service, _):
+        body = {"text": NOTE, "target": {"words": 4}}
+        connections = [client.open("/v1/write", {**body, "stream": stream}) for stream in (False, True)]
+        eventually(lambda: len(service.open_requests) == 2)
+        for connection in connections:
+            connection.close()
+        eventually(lambda: not service.open_requests)
+        release.set()
+        assert client.write(words=4).status == 200
+    assert len(read) == 2, "the source that waited to be read was given up"
+
+
+def test_the_time_limit_and_the_stop_hold_while_a_source_is_read(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, release = [], Event()
+    monkeypatch.setattr(writer, "check", lambda request: read.append(request) or release.wait(30))
+    with running(writer, Limits(seconds=0.3)) as (client, service, _):
+        assert client.write(words=4).error["code"] == "timeout"
+        eventually(lambda: not service.open_requests)
+    with running(writer) as (client, service, server), ThreadPoolExecutor(1) as pool:
+        server.stop_seconds = 0.0
+        waiting = pool.submit(client.write, words=4)
+        eventually(lambda: len(read) == 2)
+        server.stop()
+        assert waiting.result().error["code"] == "stopping"
+        release.set()
+
+
+def test_a_service_closes_although_the_model_is_still_in_a_step(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = HeldWriter(writer, monkeypatch)
+    for still_in_step in (False, True):
+        with running(writer) as (client, service, server), ThreadPoolExecutor(1) as pool:
+            server.stop_seconds = 0.0
+            if still_in_step:
+                waiting = pool.submit(client.write, words=4)
+                eventually(lambda: held.batches)
+                server.stop()
+                assert waiting.result().error["code"] == "stopping"
+        assert service.closed is not still_in_step
+    held.release.set()

@@ -24,14 +24,15 @@ def serve(
     max_target: Annotated[int, Option(help="Most tokens that a client may ask for.")] = 4096,
     max_body: Annotated[int, Option(help="Most bytes of a request.")] = 2_000_000,
     seconds: Annotated[float, Option(help="Time limit of a request.")] = 300,
-    stop_seconds: Annotated[float, Option(help="Time to finish open requests after a stop signal.")] = 30,
+    stop_seconds: Annotated[float, Option(min=1, help="Time in which the server ends after a stop signal.")] = 30,
     allow_origin: Annotated[list[str] | None, Option(help="Web site that may use the server; can be repeated.")] = None,
     log_texts: Annotated[bool, Option("--log-texts", help="Write texts to the log.")] = False,
     quiet: Annotated[bool, Option("--quiet", "-q", help="Log only failures.")] = False,
 ) -> None:
     """Serve a model: a web page, OpenAI's API with a target length, and a simpler API.
 
-    The first SIGTERM or Ctrl-C lets the server finish its open requests; the second stops it at once.
+    The first SIGTERM or Ctrl-C lets the server finish its open requests, as far as there is time; the second cancels
+    them.
     """
     server = import_server()
     limits = server.Limits(requests, budget, max_source, max_target, max_body, seconds)

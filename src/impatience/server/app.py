@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi import FastAPI, Security
 from fastapi import Request as HttpRequest
@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from impatience.data import Request
@@ -23,8 +23,9 @@ from impatience.decoding.results import Result
 from impatience.errors import ImpatienceError
 from impatience.lengths import Landing
 from impatience.server.errors import ApiError, ErrorReply, to_api_error, validation_error
+from impatience.server.metrics import CONTENT_TYPE
 from impatience.server.middleware import AccessMiddleware
-from impatience.server.openai_api import CompletionCall, check_model
+from impatience.server.openai_api import IGNORED_HEADER, CompletionCall, check_model
 from impatience.server.responses import ClientDisconnected, EventStream, event, json_reply, while_connected
 from impatience.server.schemas import ChatBody, CompletionBody, WriteBody, WriteReply, report_fields
 from impatience.server.service import OpenRequest, Service
@@ -67,15 +68,18 @@ def create_app(writer: Writer, name: str, limits: Limits | None = None, access: 
     app.state.service = service
     app.add_middleware(
         AccessMiddleware,
-        key=access.key,
-        body_bytes=limits.body_bytes,
+        access=access,
+        limits=limits,
         metrics=service.metrics,
         static_files=[file.name for file in _STATIC.iterdir()],
     )
     if access.origins:
-        headers = ["authorization", "content-type"]
         app.add_middleware(
-            CORSMiddleware, allow_origins=list(access.origins), allow_methods=["GET", "POST"], allow_headers=headers
+            CORSMiddleware,
+            allow_origins=list(access.origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type"],
+            expose_headers=[IGNORED_HEADER],
         )
     _add_error_handlers(app)
     _add_writing_routes(app, service)
@@ -103,7 +107,7 @@ def _add_writing_routes(app: FastAPI, service: Service) -> None:
     @app.post("/v1/write", response_model=WriteReply, responses=_STREAM)
     async def write(body: WriteBody, http_request: HttpRequest) -> Response:
         """Write a text to a length."""
-        return await _answer(http_request, _WriteCall(body, service), body.tries)
+        return await _answer(http_request, _WriteCall(body, service))
 
     @app.post("/v1/chat/completions", response_model=None, responses=_STREAM)
     async def chat(body: ChatBody, http_request: HttpRequest) -> Response:
@@ -129,14 +133,15 @@ def _add_other_routes(app: FastAPI, service: Service) -> None:
         return service.model_card()
 
     @app.get("/healthz")
-    async def health() -> Response:
+    async def health() -> dict[str, str]:
         """Report whether the server accepts requests."""
-        return json_reply({"status": "stopping"}, 503) if service.draining else json_reply({"status": "ok"})
+        service.check_running()
+        return {"status": "ok"}
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Show the metrics for Prometheus."""
-        return Response(service.metrics.expose(), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(service.metrics.expose(), headers={"Content-Type": CONTENT_TYPE})
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
@@ -147,6 +152,8 @@ class _WriteCall:
     """One call of ``/v1/write``."""
 
     source_field = "text"
+    max_tokens = None
+    headers: ClassVar[dict[str, str]] = {}
 
     def __init__(self, body: WriteBody, service: Service) -> None:
         self.body, self.service = body, service
@@ -167,20 +174,25 @@ class _WriteCall:
                 yield event({**vars(item), "unit": str(item.unit)}, "piece")
 
 
-async def _answer(http_request: HttpRequest, call: _WriteCall | CompletionCall, tries: int = 1) -> Response:
+async def _answer(http_request: HttpRequest, call: _WriteCall | CompletionCall) -> Response:
     """Write the text of a call; return it whole, or as a stream of events."""
+    tries = call.body.tries if isinstance(call.body, WriteBody) else 1
     service, stream = call.service, bool(call.body.stream)
     try:
-        open_request = await service.accept(call.request(), pieces=stream, tries=tries)
+        accepted = service.accept(call.request(), pieces=stream, tries=tries, max_tokens=call.max_tokens)
+        open_request = await while_connected(http_request.receive, accepted)
+    except ClientDisconnected:
+        return Response(status_code=499)  # for the metrics only
     except ImpatienceError as error:
         raise to_api_error(error, call.source_field) from error
     if stream:
-        return EventStream(_events(call, open_request), open_request.close, service.limits.seconds + _READ_SECONDS)
+        seconds = service.limits.seconds + _READ_SECONDS
+        return EventStream(_events(call, open_request), open_request.close, seconds, call.headers)
     try:
         result = await while_connected(http_request.receive, open_request.result())
-        return json_reply(call.reply(result, open_request.source_tokens))
+        return json_reply(call.reply(result, open_request.source_tokens), headers=call.headers)
     except ClientDisconnected:
-        return Response(status_code=499)  # for the metrics only
+        return Response(status_code=499)
     except Exception as error:
         raise _logged_error(error, call.source_field) from error
     finally:

@@ -8,21 +8,24 @@ import hmac
 import logging
 import time
 from collections.abc import Collection
+from contextlib import suppress
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from impatience.server.connections import Connection
 from impatience.server.errors import ApiError
 from impatience.server.metrics import ServerMetrics
 from impatience.server.responses import json_reply
-from impatience.server.settings import is_loopback
+from impatience.server.settings import Access, Limits, is_own_origin, names_this_machine
 
 log = logging.getLogger(__name__)
 
 _PUBLIC = ("/", "/healthz")
 _STATIC = "/static/"
-ROUTES = (*_PUBLIC, "/metrics", "/openapi.json", "/v1/models", "/v1/write", "/v1/completions", "/v1/chat/completions")
-BODY_SECONDS = 30  # most time for receiving the body of a request
+_WRITING = ("/v1/write", "/v1/completions", "/v1/chat/completions")
+ROUTES = (*_PUBLIC, "/metrics", "/openapi.json", "/v1/models", *_WRITING)
+_DISCARDED_BYTES = 64_000_000  # most bytes of a refused body that are read, so that the client reads the refusal
 _SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "object-src 'none'",
@@ -38,14 +41,15 @@ class AccessMiddleware:
     """ASGI middleware in front of all routes.
 
     Clients must send the key, except for the page and ``/healthz``. Without a key, the Host header must name this
-    machine: a web site could point its own host name at it (DNS rebinding).
+    machine: a web site could point its own host name at it (DNS rebinding). Pages of other web sites must be named.
     """
 
     def __init__(
-        self, app: ASGIApp, key: str | None, body_bytes: int, metrics: ServerMetrics, static_files: Collection[str]
+        self, app: ASGIApp, access: Access, limits: Limits, metrics: ServerMetrics, static_files: Collection[str]
     ) -> None:
-        self.app, self.body_bytes, self.metrics, self.static_files = app, body_bytes, metrics, static_files
-        self._key_digest = None if key is None else hashlib.sha256(key.encode()).digest()
+        self.app, self.limits, self.metrics, self.static_files = app, limits, metrics, static_files
+        self.origins = access.origins
+        self._key_digest = None if access.key is None else hashlib.sha256(access.key.encode()).digest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
@@ -69,9 +73,18 @@ class AccessMiddleware:
         # A path that is not ours may be private text and would add a new label to the metrics each time.
         path = str(scope["path"])
         route = path if path in ROUTES else _STATIC if path.startswith(_STATIC) else "other"
+        connection: Connection | None = scope.get("state", {}).get("connection")  # other ASGI servers have none
+        if connection:
+            connection.begin(writes=route in _WRITING)
         try:
-            self._check_access(scope)
-            await self.app(scope, await self._read_body(scope, receive), send_with_headers)
+            if refusal := self._refusal(scope):
+                with suppress(ApiError):
+                    await self._read_body(scope, receive, most=0)
+                raise refusal
+            body = await self._read_body(scope, receive, self.limits.body_bytes)
+            if connection:
+                connection.received = True
+            await self.app(scope, body, send_with_headers)
         except ApiError as error:
             await send_error(error)
         except Exception:
@@ -79,42 +92,56 @@ class AccessMiddleware:
             if not status:
                 await send_error(ApiError(500, "The server failed. Its log says why.", "internal_error"))
         finally:
+            if connection:
+                connection.end()
             seconds = time.perf_counter() - start
             self.metrics.request(route, status, seconds)
             is_file = route == _STATIC and path.removeprefix(_STATIC) in self.static_files
             log.info("%s %s %d, %.3f s", scope["method"], path if is_file else route, status, seconds)
 
-    def _check_access(self, scope: Scope) -> None:
+    def _refusal(self, scope: Scope) -> ApiError | None:
+        """Return the error for a client that has no access."""
         headers, path = Headers(scope=scope), scope["path"]
         if self._key_digest is None:
-            host = headers.get("host", "localhost")
-            if not is_loopback(host.partition("]")[0] if host.startswith("[") else host.partition(":")[0]):
-                raise ApiError(403, "Without a key, this server answers only to localhost.", "foreign_host")
+            if not all(map(names_this_machine, headers.getlist("host"))):
+                return ApiError(403, "Without a key, this server answers only to localhost.", "foreign_host")
+            origin = headers.get("origin")
+            if origin is not None and origin not in self.origins and not is_own_origin(origin):
+                message = "Without a key, only pages of this machine and those named with --allow-origin may call."
+                return ApiError(403, message, "foreign_origin")
         elif path not in _PUBLIC and not path.startswith(_STATIC):
             scheme, _, key = headers.get("authorization", "").partition(" ")
             digest = hashlib.sha256(key.strip().encode("utf-8", "surrogateescape")).digest()
             if not hmac.compare_digest(digest, self._key_digest) or scheme.lower() != "bearer":
-                raise ApiError(401, "This server needs a key: send Authorization: Bearer KEY.", "invalid_api_key")
+                return ApiError(401, "This server needs a key: send Authorization: Bearer KEY.", "invalid_api_key")
+        return None
 
-    async def _read_body(self, scope: Scope, receive: Receive) -> Receive:
-        """Read the body, and return a channel that replays it before it passes on what comes next."""
-        too_long = ApiError(413, f"The request is longer than {self.body_bytes:,} bytes.", "body_too_long")
-        length = Headers(scope=scope).get("content-length", "0")
-        if length.isdecimal() and int(length) > self.body_bytes:
+    async def _read_body(self, scope: Scope, receive: Receive, most: int) -> Receive:
+        """Read a body of so many bytes, and return a channel that replays it before it passes on what comes next.
+
+        A longer one is read on and discarded, because most clients do not read an answer before they have sent all.
+        Only a client that asks whether to send it (``Expect``) is refused at once.
+        """
+        too_long = ApiError(413, f"The request is longer than {most:,} bytes.", "body_too_long")
+        headers, seconds = Headers(scope=scope), self.limits.receive_seconds
+        length = headers.get("content-length", "")
+        if "expect" in headers and (most == 0 or (length.isdecimal() and int(length) > most)):
             raise too_long
-        body, more = bytearray(), True
+        body, size, more = bytearray(), 0, True
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                while more:
+            async with asyncio.timeout(seconds):
+                while more and size <= max(most, _DISCARDED_BYTES):
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         break
-                    body += message.get("body", b"")
+                    size += len(chunk := message.get("body", b""))
+                    body += chunk if size <= most else b""
                     more = message.get("more_body", False)
-                    if len(body) > self.body_bytes:
-                        raise too_long
         except TimeoutError:
-            raise ApiError(408, f"The request did not arrive within {BODY_SECONDS} seconds.", "slow_body") from None
+            slow = ApiError(408, f"The request did not arrive within {seconds:g} seconds.", "slow_body")
+            raise (too_long if size > most else slow) from None
+        if size > most:
+            raise too_long
         replayed: list[Message] = [
             {"type": "http.disconnect"} if more else {"type": "http.request", "body": bytes(body), "more_body": False}
         ]

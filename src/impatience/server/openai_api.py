@@ -1,7 +1,8 @@
 """Reads chats and completions in OpenAI's format, and replies in it.
 
-The source text is the last message, or the prompt. Fields that would change the text and are not supported (several
-choices, tools, sampling, …) are rejected; fields that would not change it are ignored.
+The source text is the last message, or the prompt. Fields that ask for something the server does not do (several
+choices, tools, probabilities, …) are rejected. Fields that do not matter are ignored, and so is what says how to sample
+or to think, which many clients always send; the header ``X-Impatience-Ignored`` then names it.
 """
 
 from __future__ import annotations
@@ -22,24 +23,28 @@ from impatience.server.schemas import ChatBody, CompletionBody, report_fields
 from impatience.server.service import OpenRequest, Service
 from impatience.writing.streaming import taken_back
 
+IGNORED_HEADER = "X-Impatience-Ignored"
 _IGNORED = (  # fields that do not change the text
-    *("user", "safety_identifier", "metadata", "store", "seed", "service_tier", "verbosity", "reasoning_effort"),
+    *("user", "safety_identifier", "metadata", "store", "seed", "service_tier", "prediction"),
     *("prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls"),
 )
-# Fields that would change the text, and values with which they do not; null never does.
-_NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(("n", "best_of", "top_p"), (1,)),
-    **dict.fromkeys(("presence_penalty", "frequency_penalty", "top_logprobs"), (0,)),
-    **dict.fromkeys(("logprobs", "echo"), (False,)),
-    **dict.fromkeys(("stop", "tools", "functions"), ([],)),
-    **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
-    **dict.fromkeys(("audio", "prediction", "web_search_options"), ()),
-    "temperature": (0, 1),
-    "logit_bias": ({},),
-    "suffix": ("",),
-    "response_format": ({"type": "text"},),
-    "modalities": (["text"],),
+# Fields that are ignored although they would change the text, and values with which they would not; null never does.
+_NOT_HONOURED = {"temperature": 0, "top_p": 1, "verbosity": None, "reasoning_effort": None}
+# Reasons against other fields, and values that are accepted because they ask for nothing; null never does.
+_LIKELIEST = "The server writes the likeliest text of the length asked for"
+_REFUSED: dict[str, dict[str, tuple[Any, ...]]] = {
+    _LIKELIEST: {"presence_penalty": (0,), "frequency_penalty": (0,), "logit_bias": ({},)},
+    "The server writes one text for a request": {"n": (1,), "best_of": (1,)},
+    "The length says where the text ends": {"stop": ([],)},
+    "Probabilities of tokens are not computed": {"logprobs": (False,), "top_logprobs": (0,)},
+    "The model calls no tools": {
+        **{"tools": ([],), "functions": ([],), "web_search_options": ()},
+        **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
+    },
+    "The server writes plain text": {"response_format": ({"type": "text"},), "modalities": (["text"],), "audio": ()},
+    "The server sends only the new text": {"echo": (False,), "suffix": ("",)},
 }
+_REASONS = {name: (reason, values) for reason, fields in _REFUSED.items() for name, values in fields.items()}
 
 
 class CompletionCall:
@@ -49,16 +54,24 @@ class CompletionCall:
         self.body, self.service = body, service
         self.is_chat = isinstance(body, ChatBody)
         self.source_field = "messages" if self.is_chat else "prompt"
+        self.max_tokens = (body.max_completion_tokens if isinstance(body, ChatBody) else None) or body.max_tokens
         self._id = f"{'chatcmpl' if self.is_chat else 'cmpl'}-{uuid.uuid4().hex}"
         self._created = int(time.time())
         self._object = "chat.completion" if self.is_chat else "text_completion"
         self._chunk_object = "chat.completion.chunk" if self.is_chat else "text_completion"
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The additional headers of the reply."""
+        given = {name: getattr(self.body, name) for name in _NOT_HONOURED}
+        ignored = [name for name, value in given.items() if value is not None and value != _NOT_HONOURED[name]]
+        return {IGNORED_HEADER: ", ".join(ignored)} if ignored else {}
+
     def request(self) -> Request:
         """Return the request; raise an ``ApiError`` if the model, a field or a value is not supported."""
         check_model(self.body.model, self.service, "model")
         _check_fields(self.body.model_extra or {})
-        target, unit, landing = _length(self.body)
+        target, unit, landing = _length(self.body, self.max_tokens)
         text, history = _conversation(self.body) if isinstance(self.body, ChatBody) else (self.body.text, ())
         # The messages of a chat say what to do; a model that does not take chats does what it was trained for.
         task = self.body.task or ("chat" if self.service.writer.prompts.takes_chats else None)
@@ -112,11 +125,7 @@ def check_model(name: str, service: Service, param: str | None = None) -> None:
         raise ApiError(404, f"Unknown model {name!r}: this server has {service.name!r}.", "model_not_found", param)
 
 
-def _length(body: ChatBody | CompletionBody) -> tuple[int, Unit, Landing]:
-    limit = (body.max_completion_tokens if isinstance(body, ChatBody) else None) or body.max_tokens
-    if body.target and limit:
-        advice = 'Leave out the limit: the target is the length, and with the landing "at_most" it is a limit.'
-        raise ApiError(400, f"The request has a target and a limit of tokens. {advice}", "two_lengths", "max_tokens")
+def _length(body: ChatBody | CompletionBody, limit: int | None) -> tuple[int, Unit, Landing]:
     if body.target:
         return *body.target.length_and_unit, Landing.parse(body.landing or "natural")
     if limit:
@@ -139,22 +148,32 @@ def _check_fields(fields: Mapping[str, Any]) -> None:
     for name, value in fields.items():
         if value is None or name in _IGNORED:
             continue
-        if name not in _NEUTRAL_VALUES:
+        if name not in _REASONS:
             raise ApiError(400, f"Unknown field {name!r}. Leave it out.", "unknown_parameter", ascii(name)[1:-1])
-        neutral = _NEUTRAL_VALUES[name]
+        reason, neutral = _REASONS[name]
         if not any(value == known and isinstance(value, bool) == isinstance(known, bool) for known in neutral):
             accepted = " or ".join(map(json.dumps, neutral)) or "null"
-            reason = "this server does not support that: it writes the most likely text of the length asked for"
-            message = f"{name} would change the text, and {reason}. Leave it out, or give {accepted}."
+            message = f"{name} is not supported. {reason}: leave it out, or give {accepted}."
             raise ApiError(400, message, "unsupported_parameter", name)
 
 
 def _ending(result: Result | None) -> dict[str, Any]:
-    """Return the fields of a choice that say how it ended, if it has; "length" means that the text was cut off."""
-    cut_off = result is not None and result.landed == "missed" and not result.eos_probability
-    return {"index": 0, "finish_reason": None if result is None else "length" if cut_off else "stop", "logprobs": None}
+    """Return the fields of a choice that say how it ended, if it has."""
+    return {"index": 0, "finish_reason": None if result is None else finish_reason(result), "logprobs": None}
 
 
-def _usage(result: Result, source_tokens: int) -> dict[str, int]:
+def finish_reason(result: Result) -> str:
+    """Return "stop" for a text that landed by itself or ends at the end of a sentence, "length" for one that does not.
+
+    A limit, or the length that was enforced, cut the latter.
+    """
+    whole = result.landed == "natural" or (result.ended and ends_sentence(result.text))
+    return "stop" if whole else "length"
+
+
+def _usage(result: Result, source_tokens: int) -> dict[str, Any]:
+    """Return the counts of tokens, and a short report: LangChain keeps the usage, and no field of our own beside it."""
+    report = {"length": result.length, "target": result.target, "unit": str(result.unit), "landed": result.landed}
     total = source_tokens + result.tokens
-    return {"prompt_tokens": source_tokens, "completion_tokens": result.tokens, "total_tokens": total}
+    counts = {"prompt_tokens": source_tokens, "completion_tokens": result.tokens, "total_tokens": total}
+    return {**counts, "report": report}

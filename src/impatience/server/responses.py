@@ -57,9 +57,15 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[str], close: Callable[[], None], seconds: float) -> None:
+    def __init__(
+        self,
+        events: AsyncIterator[str],
+        close: Callable[[], None],
+        seconds: float,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         # Not no-store: Chromium would then report a stream that was read to its end as aborted.
-        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **(headers or {})})
         del self.headers["content-length"]
         self.events, self.close, self.seconds = events, close, seconds
 

@@ -2,41 +2,57 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 import time
 from collections.abc import Callable
+from threading import Timer
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from impatience.errors import OptionError
+from impatience.server.connections import connection_class
 from impatience.server.service import Service
 
-STOP_SECONDS = 30  # time in which a stopping server finishes open requests, by default
-_ERROR_SECONDS = 1.0  # time in which it then sends errors to the clients of those that are not finished
+STOP_SECONDS = 30  # time in which a stopping server ends, by default
+_BACKLOG = 64  # most connections that are accepted before the first of them is looked at
+_CLOSE_SECONDS = 3.0  # the part of it, half at most, in which the requests that are not finished are cancelled
+_ERROR_SECONDS = 1.0  # the part of that in which their clients get errors
 
 
 class Server(uvicorn.Server):
-    """Answers requests until it is stopped, then finishes the open ones within ``stop_seconds`` and ends."""
+    """Answers requests until it is stopped, then finishes the open ones, as far as there is time, and ends.
+
+    It ends within ``stop_seconds``. If a signal has stopped it, the whole process is ended by then: no thread can be
+    interrupted in a step of the model.
+    """
 
     def __init__(self, app: FastAPI, stop_seconds: float = STOP_SECONDS) -> None:
-        quiet: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False}
-        super().__init__(uvicorn.Config(app, timeout_graceful_shutdown=1, ws="none", **quiet))
+        options: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False, "ws": "none"}
         self.service: Service = app.state.service
+        http = connection_class(self.service.limits)
+        super().__init__(uvicorn.Config(app, http=http, backlog=_BACKLOG, timeout_graceful_shutdown=1, **options))
         self.stop_seconds, self._deadline = stop_seconds, 0.0
 
     def stop(self) -> None:
         """Accept no more requests, and end when the open ones are answered."""
-        self._deadline = time.monotonic() + self.stop_seconds
+        self._deadline = time.monotonic() + self.stop_seconds - min(_CLOSE_SECONDS, self.stop_seconds / 2)
         self.service.draining = True
 
     def handle_exit(self, *_: object) -> None:
-        """Stop at the first signal; end at once at the second."""
+        """Stop at the first signal; cancel the open requests and end at the second."""
         if self.service.draining:
             self._deadline = time.monotonic()
+            seconds = min(_CLOSE_SECONDS, self.stop_seconds)
         else:
             self.stop()
+            seconds = self.stop_seconds
+        timer = Timer(seconds, _end_process)
+        timer.daemon = True
+        timer.start()
 
     async def on_tick(self, counter: int) -> bool:
         """Check whether to end; uvicorn calls this ten times a second."""
@@ -57,7 +73,7 @@ def listen(host: str, port: int) -> socket.socket:
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(address)
-            sock.listen(2048)
+            sock.listen(_BACKLOG)
         except OSError:
             sock.close()
             raise
@@ -71,4 +87,13 @@ def serve(app: FastAPI, sock: socket.socket, ready: Callable[[str], None], stop_
     """Answer requests from a listening socket until a signal stops the server; ``ready`` gets the server's address."""
     host, port = sock.getsockname()[:2]
     ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-    Server(app, stop_seconds).run(sockets=[sock])
+    server = Server(app, stop_seconds)
+    server.run(sockets=[sock])
+    if not server.service.closed:
+        _end_process()
+
+
+def _end_process() -> None:
+    """End the process although a thread is still in a step of the model: Python would wait for it, or crash."""
+    sys.stderr.flush()
+    os._exit(0)

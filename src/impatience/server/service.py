@@ -23,6 +23,7 @@ from impatience.writing.writer import Writer
 
 log = logging.getLogger(__name__)
 
+CLOSE_SECONDS = 0.5  # most time in which a step of the model may end when the server has stopped
 _LONG_TEXTS = 4  # texts at a time that take several: read in parts, or written in several attempts; others wait
 
 
@@ -36,6 +37,7 @@ class Service:
         self.metrics = ServerMetrics(lambda: len(self.open_requests), lambda: self.worker.waiting)
         self.worker = ModelWorker(writer, limits.budget, self.metrics.batch)
         self.draining = False
+        self.closed = False  # True once nothing is written any more
         self._average_seconds = 1.0
         self._tokenizer_thread = ThreadPoolExecutor(1, "impatience-read")
         self._long_text_threads = ThreadPoolExecutor(_LONG_TEXTS, "impatience-long")
@@ -57,10 +59,19 @@ class Service:
             },
         }
 
-    async def accept(self, request: Request, *, pieces: bool, tries: int = 1) -> OpenRequest:
-        """Check a request and queue its text; with more than one of ``tries`` there are no pieces."""
+    def check_running(self) -> None:
+        """Raise the error for clients if the server is stopping."""
         if self.draining:
             raise ApiError(503, "The server is stopping. Try again later, or elsewhere.", "stopping", retry_after=5)
+
+    async def accept(
+        self, request: Request, *, pieces: bool, tries: int = 1, max_tokens: int | None = None
+    ) -> OpenRequest:
+        """Check a request and queue its text; with more than one of ``tries`` there are no pieces.
+
+        ``max_tokens`` is the client's own limit.
+        """
+        self.check_running()
         if (count := len(self.open_requests)) >= self.limits.requests:
             after = max(1, min(60, math.ceil(self._average_seconds)))
             raise ApiError(429, f"The server has {count} open requests. Try again later.", "queue_full", None, after)
@@ -69,10 +80,9 @@ class Service:
             message = f"The text has {size:,} characters; this server accepts {most:,}. Shorten it."
             raise ApiError(400, message, "source_too_long")
         open_request = OpenRequest(self, request, pieces=pieces)
-        loop = asyncio.get_running_loop()
         try:
-            tokens = loop.run_in_executor(self._tokenizer_thread, self._enqueue, open_request.stream, tries)
-            open_request.source_tokens = await tokens
+            self._tokenizer_thread.submit(self._read, open_request, tries, max_tokens)
+            await open_request.wait_until_read()
         except BaseException:
             open_request.close()
             raise
@@ -91,26 +101,38 @@ class Service:
             log.info("%s: wrote %r", result.id, result.text)
 
     async def close(self) -> None:
-        """Stop writing and end the threads."""
+        """Stop writing and end the threads; one that is deep in a step of the model is left alone."""
         self.draining = True
-        await asyncio.to_thread(self.worker.close)
+        self.closed = await asyncio.to_thread(self.worker.close, CLOSE_SECONDS)
         for pool in (self._tokenizer_thread, self._long_text_threads):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _enqueue(self, stream: ResultStream, tries: int) -> int:
-        """Tokenize the source, queue the text and return the number of source tokens; slow for a long source."""
-        request, prompts = stream.request, self.writer.prompts
-        ids = self.writer.check(request)
-        if (tokens := prompts.estimate_output(request, len(ids))) > self.limits.target_tokens + 1:
-            length = f"{request.target:,} {request.unit} are about {tokens - 1:,} tokens"
-            message = f"{length}; this server writes at most {self.limits.target_tokens:,}. Ask for less."
+    def _read(self, open_request: OpenRequest, tries: int, max_tokens: int | None) -> None:
+        """Tokenize the source and queue the text; slow for a long source."""
+        stream, request, prompts = open_request.stream, open_request.request, self.writer.prompts
+        try:
+            if stream.cancelled.is_set():
+                return
+            ids = self.writer.check(request)
+            self._check_target(request, prompts.estimate_output(request, len(ids)) - 1, max_tokens)
+            tries = prompts.tries(request, tries)
+            open_request.deliver(len(ids))
+            if tries == 1 and prompts.fits(request, len(ids)):
+                self.worker.submit(stream, ids)
+            else:
+                self._long_text_threads.submit(self.worker.submit_long, stream, tries)
+        except BaseException as error:
+            open_request.deliver(error)
+
+    def _check_target(self, request: Request, tokens: int, max_tokens: int | None) -> None:
+        """Check that a target of about so many tokens is within the limits of the server and of the client."""
+        length = f"{request.target:,} {request.unit} are about {tokens:,} tokens"
+        if tokens > (most := self.limits.target_tokens):
+            message = f"{length}; this server writes at most {most:,}. Ask for less."
             raise ApiError(400, message, "target_too_long", "target")
-        tries = prompts.tries(request, tries)
-        if tries == 1 and prompts.fits(request, len(ids)):
-            self.worker.submit(stream, ids)
-        else:
-            self._long_text_threads.submit(self.worker.submit_long, stream, tries)
-        return len(ids)
+        if max_tokens is not None and tokens > max_tokens:
+            message = f"{length}, more than the {max_tokens:,} of max_tokens. Leave out the limit, or raise it."
+            raise ApiError(400, message, "two_lengths", "max_tokens")
 
 
 class OpenRequest:
@@ -120,29 +142,26 @@ class OpenRequest:
         self.service, self.request = service, request
         self.source_tokens = 0
         self._loop = asyncio.get_running_loop()
-        self._items: asyncio.Queue[Item] = asyncio.Queue()
-        self.stream = ResultStream(request, service.writer.model.vocabulary, self._deliver, pieces=pieces)
+        self._items: asyncio.Queue[Item | int] = asyncio.Queue()
+        self.stream = ResultStream(request, service.writer.model.vocabulary, self.deliver, pieces=pieces)
         self._start = self._loop.time()
         service.open_requests.add(self)
 
+    async def wait_until_read(self) -> None:
+        """Wait until the source is read and the text is queued; raise the reason if it is not."""
+        item = await self._next()
+        assert isinstance(item, int)
+        self.source_tokens = item
+
     async def items(self) -> AsyncIterator[Piece | Result]:
         """Yield the pieces as they are written, then the result; raise what ends the text without one."""
-        limit = self.service.limits.seconds
-        while True:
-            try:
-                async with asyncio.timeout_at(self._start + limit):
-                    item = await self._items.get()
-            except TimeoutError:
-                raise ApiError(504, f"The text was not finished within {limit:g} seconds.", "timeout") from None
-            if isinstance(item, Cancelled):
-                raise ApiError(503, "The server stopped before the text was finished.", "stopping", retry_after=5)
-            if isinstance(item, BaseException):
-                raise item
+        item: Piece | Result | int | None = None
+        while not isinstance(item, Result):
+            item = await self._next()
             if isinstance(item, Result):
                 self.service.record(item, self.request.text, self._loop.time() - self._start)
+            if not isinstance(item, int):
                 yield item
-                return
-            yield item
 
     async def result(self) -> Result:
         """Wait for the result."""
@@ -158,6 +177,21 @@ class OpenRequest:
         """End the request without a text; call this in the event loop."""
         self._items.put_nowait(Cancelled())
 
-    def _deliver(self, item: Item) -> None:
+    async def _next(self) -> Piece | Result | int:
+        """Wait for what the threads deliver next; raise what ends the request."""
+        limit = self.service.limits.seconds
+        try:
+            async with asyncio.timeout_at(self._start + limit):
+                item = await self._items.get()
+        except TimeoutError:
+            raise ApiError(504, f"The text was not finished within {limit:g} seconds.", "timeout") from None
+        if isinstance(item, Cancelled):
+            raise ApiError(503, "The server stopped before the text was finished.", "stopping", retry_after=5)
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def deliver(self, item: Item | int) -> None:
+        """Pass on the number of source tokens, a piece, or what ends the request; call this in any thread."""
         with suppress(RuntimeError):  # the loop is closed: no client is left
             self._loop.call_soon_threadsafe(self._items.put_nowait, item)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from impatience.errors import OptionError
 
 _KEY_VARIABLE = "IMPATIENCE_API_KEY"
 _MIN_KEY_LENGTH = 16
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Limits:
     target_tokens: int = 4096  # most tokens of a text, estimated before it is written
     body_bytes: int = 2_000_000  # most bytes of an HTTP request
     seconds: float = 300.0  # most time from a request to the end of its text
+    connections: int = 256  # most connections besides those of ``requests``; a new one takes the place of the oldest
+    receive_seconds: float = 30.0  # most time for a client to send a request's headers, and as much for its body
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -64,6 +68,18 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def names_this_machine(host: str) -> bool:
+    """Check whether a Host header, a name or address with or without a port, is one of this machine."""
+    match = _HOST.fullmatch(host)
+    return match is not None and is_loopback(match[1].lower().removesuffix("."))
+
+
+def is_own_origin(origin: str) -> bool:
+    """Check whether an Origin header is that of a page of this machine."""
+    scheme, separator, host = origin.partition("://")
+    return bool(separator) and scheme.lower() in ("http", "https") and names_this_machine(host)
 
 
 def check_host(host: str, key: str | None) -> None:

@@ -77,14 +77,15 @@ class ModelWorker:
         except BaseException as error:
             stream.deliver(error)
 
-    def close(self) -> None:
-        """Cancel all texts and wait for the thread to end."""
+    def close(self, seconds: float | None = None) -> bool:
+        """Cancel all texts, and wait for the thread to end; return whether it has ended within so many seconds."""
         with self._changed:
             self._closed = True
             for text in (*self._queue, *self._running):
                 text.stream.cancelled.set()
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _write_all(self, stream: ResultStream, requests: Sequence[Request]) -> list[Result]:
         """Queue requests that are cancelled together with a stream, and wait for their results."""

@@ -82,7 +82,10 @@ export class Source {
     }
     try {
       if (!file.type.startsWith("text/") && !TEXT_FILE.test(file.name)) throw new TypeError();
-      this.setText(new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer()));
+      const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+      if (text.includes("\0")) throw new TypeError(); // only binary files have it
+      if (text.trim()) this.setText(text);
+      else this.showProblem(`${file.name} is empty.`);
     } catch {
       this.showProblem(`${file.name} could not be read as text. Use a .txt or .md file in UTF-8.`);
     }
