@@ -28,6 +28,8 @@ _LANDED = {
     "forced": "The ending was forced: the model would not have ended there by itself.",
     "missed": "The text missed the target.",
 }
+_UNFINISHED = " Its last sentence is not finished."
+_LOOPING = " It repeats itself."
 _UNITS = {"--words": "words", "--chars": "characters", "--sentences": "sentences", "--tokens": "tokens"}
 
 Words = Annotated[str | None, Option(metavar="N", help="Length in words; 20,60 writes a text of each length.")]
@@ -265,7 +267,10 @@ def _status(result: Result) -> str:
     advice = " Use --exact or --at-most to hold it to the length." if result.length > result.target else ""
     written = f"{_count(result.length, result.unit)} of {result.target:,} asked for."
     landed = "drawn" if result.drawn and result.landed == "natural" else result.landed
-    return f"\n{written} {_LANDED[landed]}{advice}{note}"
+    # What the model ended itself can be on target and still no good end.
+    ended = "" if landed == "forced" and result.own_end else f" {_LANDED[landed]}"
+    faults = ("" if result.finished else _UNFINISHED) + (_LOOPING if result.looping else "")
+    return f"\n{written}{ended}{faults}{advice}{note}"
 
 
 def _count(number: int, noun: str) -> str:
