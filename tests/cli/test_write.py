@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from impatience import Writer
+from impatience import Result, Unit, Writer
+from impatience.cli import write
 from impatience.decoding.retries import TRIES
 from support.command_line import run
 
@@ -65,3 +67,30 @@ def test_write_reads_standard_input_and_can_be_quiet(
     out, err = capsys.readouterr()
     assert 1 <= len(out.split()) <= 5
     assert err == ""
+
+
+OWN = "The model ended there by itself."
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        ({}, OWN),
+        ({"drawn": True}, "The model ended there by itself, in an ending that was sampled."),
+        ({"text": "It rained and"}, "Its last sentence is not finished."),
+        ({"text": "It rained. " * 20}, "It repeats itself."),
+        (
+            {"landed": "forced", "own_end": False, "text": "It rained and"},
+            "The ending was forced: the model would not have ended there by itself. Its last sentence is not finished.",
+        ),
+        (
+            {"landed": "missed", "length": 12, "text": "so " * 20},
+            "The text missed the target. Its last sentence is not finished. It repeats itself. "
+            "Use --exact or --at-most to hold it to the length.",
+        ),
+    ],
+)
+def test_the_line_below_a_text_says_how_it_ended(facts: dict[str, Any], says: str) -> None:
+    result = Result(9, 10, Unit.WORDS, "natural", 0.5, text="It rained.")
+    line = write._status(replace(result, **facts))
+    assert line == f"\n{facts.get('length', 9)} words of 10 asked for. {says}"
