@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -184,7 +185,12 @@ def _read_requests(source: Path, defaults: RowDefaults) -> Iterator[tuple[int, R
             number += 1
             yield number, _BadRow(None, str(malformed.pop(0)))
         number += 1
-        name = str(number) if row.get("id") in (None, "") else str(row["id"])
+        name = str(number) if row.get("id") in (None, "") else row["id"]
+        if not isinstance(name, str | int | float):
+            reason = f"{where}: Its 'id' is {reprlib.repr(name)}: give a text or a number."
+            yield number, _BadRow(None, reason)
+            continue
+        name = str(name)
         if name in seen:
             yield number, _BadRow(name, f"{where}: row {seen[name]} has the id {name!r} already. Give each its own.")
             continue
@@ -202,9 +208,11 @@ def _request(name: str, row: Mapping[str, Any], defaults: RowDefaults) -> Reques
     """Return the request of a row; in a CSV every value is a text, and may be empty."""
     given = {key: value for key, value in row.items() if value is not None and value != ""}
     if "text" not in row:
-        raise DataError(f"It has no 'text'. It has: {', '.join(map(repr, row)) or 'nothing'}.")
-    if not isinstance(text := given.get("text", ""), str):
-        raise DataError(f"Its 'text' is {text!r}, which is no text. Put it between quotes.")
+        raise DataError(f"It has no 'text'. It has: {', '.join(map(repr, row)) or 'nothing':.500}.")
+    for key in ("text", "landing", "task"):
+        if not isinstance(value := given.get(key, ""), str):
+            raise DataError(f"Its {key!r} is {reprlib.repr(value)}, which is no text. Put it between quotes.")
+    text = given.get("text", "")
     units = [unit for unit in Unit if unit in given]
     if len(units) > 1:
         raise DataError(f"It has {' and '.join(units)}: a text has one target.")
