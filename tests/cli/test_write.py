@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -94,3 +95,19 @@ def test_the_line_below_a_text_says_how_it_ended(facts: dict[str, Any], says: st
     result = Result(9, 10, Unit.WORDS, "natural", 0.5, text="It rained.")
     line = write._status(replace(result, **facts))
     assert line == f"\n{facts.get('length', 9)} words of 10 asked for. {says}"
+
+
+@pytest.mark.parametrize(("received", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_command_says_what_is_done_and_ends_tidily(
+    received: signal.Signals, code: int, folder: Path, article: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        signal.raise_signal(received)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(Writer, "write_many", stop)
+    run("write", article, "--words", "7,9", "--model", str(folder), monkeypatch=monkeypatch, code=code)
+    out, err = capsys.readouterr()
+    assert (out, err.splitlines()[-1]) == ("", "Stopped: 0 of 2 texts done.")
+    assert "Traceback" not in err
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -14,6 +14,7 @@ import typer
 from typer import Argument, Option
 
 from impatience.cli.garbage_collection import collect_garbage_rarely
+from impatience.cli.interrupts import stoppable
 from impatience.cli.options import Engine, Model, Workers, whole_numbers
 from impatience.engines import choose
 from impatience.errors import ImpatienceError, OptionError, SourceError
@@ -69,7 +70,7 @@ def write(
 ) -> None:
     """Write texts to a length; by default summaries.
 
-    Exit codes: 0 all texts are written, 1 some files could not be used, 2 no text could be written.
+    Exit codes: 0 all texts are written, 1 some files could not be used, 2 no text could be written, 130 Ctrl-C.
     """
     lengths = _lengths(words, chars, sentences, tokens, ratio)
     landing = _landing(natural, exact, at_most)
@@ -80,12 +81,14 @@ def write(
     requests, failed = _requests(files or ["-"], lengths, landing, task)
     from impatience.writing.writer import load
 
-    with _logging(quiet):
+    printed = 0
+    with _logging(quiet), stoppable(lambda: f"{printed} of {_count(len(requests), 'texts')} done."):
         writer = load(model, quiet=quiet)
         for request in requests:
             writer.check(request)
         live = not (as_json or quiet) and sys.stdout.isatty()
         for number, (request, result) in enumerate(_results(writer, requests, tries, live=live)):
+            printed += 1
             if as_json:
                 typer.echo(json.dumps({"file": request.id, **result.to_dict()}, ensure_ascii=False))
                 continue
@@ -162,23 +165,19 @@ def batch(
     with _logging(quiet):
         writer = load(model, quiet=quiet)
         bar = ProgressBar(rows, quiet=quiet)
-        try:
-            with bar:
-                counts = jobs.write(
-                    writer,
-                    source,
-                    out,
-                    defaults,
-                    model=model or DEFAULT_MODEL,
-                    restart=restart,
-                    budget=budget,
-                    engine=runner,
-                    report_rows=bar.count,
-                )
-        except KeyboardInterrupt:
-            command = "The same command without --restart" if restart else "The same command"
-            typer.echo(f"Stopped: {bar.done:,} of {rows:,} rows are done. {command} continues.", err=True)
-            raise typer.Exit(130) from None
+        again = "The same command without --restart" if restart else "The same command"
+        with stoppable(lambda: f"{bar.done:,} of {rows:,} rows are done. {again} continues."), bar:
+            counts = jobs.write(
+                writer,
+                source,
+                out,
+                defaults,
+                model=model or DEFAULT_MODEL,
+                restart=restart,
+                budget=budget,
+                engine=runner,
+                report_rows=bar.count,
+            )
     if not quiet:
         earlier = f", {counts.found:,} of them by an earlier run" if counts.found else ""
         typer.echo(f"{out}: {_count(counts.written, 'texts')}{earlier}.", err=True)
