@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
@@ -22,6 +22,7 @@ from impatience.errors import ImpatienceError, OptionError, SourceError
 if TYPE_CHECKING:
     from impatience.data import Request
     from impatience.decoding.results import Result
+    from impatience.writing.writer import Writer
 
 _LANDED = {
     "natural": "The model ended there by itself.",
@@ -84,15 +85,19 @@ def write(
     printed = 0
     with _logging(quiet), stoppable(lambda: f"{printed} of {_count(len(requests), 'texts')} done."):
         writer = load(model, quiet=quiet)
-        for request in requests:
-            writer.check(request)
         live = not (as_json or quiet) and sys.stdout.isatty()
-        for number, (request, result) in enumerate(_results(writer, requests, tries, live=live)):
+        for request, result in _results(writer, requests, tries, live=live):
+            if isinstance(result, ImpatienceError):
+                if len(requests) == 1:
+                    raise result
+                typer.echo(f"impatience: {request.id}, {request.target:,} {request.unit}: {result}", err=True)
+                failed = True
+                continue
             printed += 1
             if as_json:
                 typer.echo(json.dumps({"file": request.id, **result.to_dict()}, ensure_ascii=False))
                 continue
-            if number:
+            if printed > 1:
                 typer.echo("")
             if len(requests) > 1 and not quiet:
                 typer.echo(f"== {request.id}, {request.target} {request.unit} ==")
@@ -100,7 +105,7 @@ def write(
             if not quiet:
                 typer.echo(_status(result), err=True)
     if failed:
-        raise typer.Exit(1)
+        raise typer.Exit(1 if printed else 2)
 
 
 def batch(
@@ -247,17 +252,35 @@ def _requests(
     return requests, bool(failures)
 
 
-def _results(writer: Any, requests: Sequence[Request], tries: int, *, live: bool) -> Iterator[tuple[Request, Result]]:
-    """Write all texts at the same time; on a terminal, one after the other and visibly."""
+def _results(
+    writer: Writer, requests: Sequence[Request], tries: int, *, live: bool
+) -> Iterator[tuple[Request, Result | ImpatienceError]]:
+    """Write all texts at the same time; on a terminal, one after the other and visibly.
+
+    Requests that cannot be written have an error for a result, and come first.
+    """
+    good = []
+    for request in requests:
+        try:
+            writer.check(request)
+            good.append(request)
+        except ImpatienceError as error:
+            yield request, error
     if not live:
-        yield from zip(requests, writer.write_many(requests, tries=tries), strict=True)
+        written: dict[int, Result | SourceError] = {}
+        for results in writer.write_batches(good, tries=tries):
+            written.update(results)
+        yield from ((request, written[position]) for position, request in enumerate(good))
         return
     from rich.console import Console
 
     from impatience.cli.live_text import watch
 
-    for request in requests:
-        yield request, watch(writer.stream(request, tries=tries), Console())
+    for request in good:
+        try:
+            yield request, watch(writer.stream(request, tries=tries), Console())
+        except SourceError as error:
+            yield request, error
 
 
 def _status(result: Result) -> str:
