@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import signal
 import sys
 from dataclasses import replace
@@ -111,3 +113,32 @@ def test_a_stopped_command_says_what_is_done_and_ends_tidily(
     assert (out, err.splitlines()[-1]) == ("", "Stopped: 0 of 2 texts done.")
     assert "Traceback" not in err
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_terminal_that_lacks_characters_shows_their_numbers(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = Result(2, 2, Unit.WORDS, "natural", 0.5, text="In 港口.")
+    monkeypatch.setattr(Writer, "write_batches", lambda *_, **__: [{0: result}])
+    (tmp_path / "a.txt").write_text("x", encoding="utf-8")
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, "latin-1", write_through=True))
+    run("write", str(tmp_path / "a.txt"), "--words", "2", "--model", str(folder), monkeypatch=monkeypatch)
+    assert shown.getvalue() == b"In \\u6e2f\\u53e3.\n"
+
+
+def test_closed_and_full_outputs_are_no_crash(
+    folder: Path, article: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    options = ("write", article, "--words", "2", "--exact", "--model", str(folder))
+
+    class Full(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    run(*options, monkeypatch=monkeypatch, code=2)
+    assert "No space left on device" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdout", None)
+    run(*options, monkeypatch=monkeypatch)
+    assert "Traceback" not in capsys.readouterr().err

@@ -180,8 +180,10 @@ def test_another_job_is_refused(tmp_path: Path, writer: Writer) -> None:
     source, out = make(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out.jsonl"
     with pytest.raises(RunError, match="is the input"):
         batch_job.write(writer, source, source, RowDefaults())
+    with pytest.raises(RunError, match="is a folder or device"):
+        batch_job.write(writer, source, tmp_path, RowDefaults())
     out.write_text("mine\n")
-    with pytest.raises(RunError, match="no job wrote it"):
+    with pytest.raises(RunError, match=r"^\S+ exists already, and no job wrote it"):
         batch_job.write(writer, source, out, RowDefaults())
     batch_job.write(writer, source, out, RowDefaults(), restart=True)
     with pytest.raises(RunError, match="target was None and is 9"):

@@ -85,7 +85,7 @@ def write(
     printed = 0
     with _logging(quiet), stoppable(lambda: f"{printed} of {_count(len(requests), 'texts')} done."):
         writer = load(model, quiet=quiet)
-        live = not (as_json or quiet) and sys.stdout.isatty()
+        live = not (as_json or quiet) and sys.stdout is not None and sys.stdout.isatty()
         for request, result in _results(writer, requests, tries, live=live):
             if isinstance(result, ImpatienceError):
                 if len(requests) == 1:

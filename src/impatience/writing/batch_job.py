@@ -90,6 +90,8 @@ def write(
     """
     if source.resolve() == out.resolve():
         raise RunError(f"{out} is the input: name another file to write to.")
+    if out.exists() and not out.is_file():
+        raise RunError(f"{out} is a folder or device: name a file to write to.")
     with _open_job(source, out, {"model": model, **vars(defaults)}, restart=restart) as (texts, rejects):
         done, rejected = set(map(str, _recover(texts, "id"))), set(_recover(rejects, "row"))
         found, room = len(done), writer.budget if budget is None else budget
@@ -268,6 +270,8 @@ def _open_job(
                 file.flush()
                 os.fsync(file.fileno())
             yield JsonLines(out), JsonLines(rejects)
+    except ImpatienceError:  # some are an OSError too
+        raise
     except OSError as error:
         raise RunError(f"{out} cannot be written: {error.strerror or error}.") from error
 
