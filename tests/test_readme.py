@@ -186,7 +186,7 @@ def test_the_writing_guide_shows_what_is_printed(
         assert line in shown
     (promised,) = (json.loads(block.code) for block in blocks(WRITING) if block.code.startswith('{"file"'))
     (printed,) = (json.loads(line) for line in said.splitlines() if line.startswith('{"file"'))
-    varies = {"text": "", "eos_probability": 0, "landed": "", "drawn": False}
+    varies = {"text": "", "eos_probability": 0, "landed": "", "drawn": False, "finished": True, "looping": False}
     assert {**promised, **varies} == {**printed, **varies}
     assert {promised["landed"], printed["landed"]} <= {"natural", "forced"}, "exact"
     rows = {row["id"]: row for row in map(json.loads, (stage / "texts.jsonl").read_text().splitlines())}

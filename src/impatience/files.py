@@ -110,7 +110,7 @@ class JsonLines:
                     return
                 position += len(line)
                 row = None
-                with suppress(ValueError):
+                with suppress(ValueError, RecursionError):
                     row = json.loads(line)
                 yield row if isinstance(row, dict) else None, position
 

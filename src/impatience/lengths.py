@@ -22,9 +22,17 @@ from typing import Any
 
 from impatience.errors import OptionError, TargetError
 
-STOPS, CLOSERS = ".!?…。！？؟।", "\"'”’»)]"
-"""Characters that end a sentence, and characters that may follow them."""
+STOPS = ".!?…。｡．！？؟۔।॥።։။។"
+"""Characters that end a sentence, in many scripts."""
+CLOSERS = "\"'”’»)]“‘«›‹」』）】》〉"
+"""Characters that may follow them; some languages close a quotation with what others open it with."""
 SENTENCE_END = re.compile(rf"[{STOPS}][{re.escape(CLOSERS)}]*\s*$")
+
+
+_UNSPACED = re.compile(
+    "[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""Thai and Lao, Burmese, Khmer, kana, and Chinese characters."""
 
 
 class Unit(StrEnum):
@@ -123,6 +131,11 @@ def ends_sentence(text: str) -> bool:
     """Check whether a text ends where the splitter would begin a new sentence."""
     text = text.strip()
     return bool(SENTENCE_END.search(text)) and split_sentences(f"{text} Smith.")[-1] == "Smith."
+
+
+def unspaced(text: str) -> bool:
+    """Check whether a text is mostly in a script that sets no spaces between words."""
+    return 2 * len(_UNSPACED.findall(text)) > sum(map(str.isalpha, text))
 
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:

@@ -49,6 +49,11 @@ compare
 """
 
 
+def test_a_signal_without_a_width_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    run("plot", "signal", "--width", "-4", monkeypatch=monkeypatch, code=2)
+    assert "greater than or equal to 2" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize("command", [line.split() for line in COMMANDS.splitlines()], ids="-".join)
 def test_help_is_the_same_as_its_snapshot(command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """To accept new wording: UPDATE_SNAPSHOTS=1 pytest tests/cli/test_commands.py, and read the difference."""

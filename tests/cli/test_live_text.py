@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from impatience import Piece, Request, Unit
@@ -36,3 +38,16 @@ def test_a_long_text_scrolls_and_a_stage_is_shown() -> None:
     assert "word10 " not in shown.get()
     assert "200 of 100 words" in shown.get()
     assert "writing 3 parts" in shown.get()
+
+
+def test_a_stopped_text_stays_on_the_screen() -> None:
+    def stopped() -> Iterator[Piece]:
+        yield Piece("The ferry leaves ", 3, 9, Unit.WORDS)
+        yield Piece("at seven", 5, 9, Unit.WORDS)
+        raise KeyboardInterrupt
+
+    output = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        live_text.watch(stopped(), Console(file=output, force_terminal=True, width=60))
+    cleared = "\x1b[2K"
+    assert output.getvalue().rpartition(cleared)[2] == "The ferry leaves at seven\n"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from impatience import Writer
+from impatience import Result, Unit, Writer
+from impatience.cli import write
 from impatience.decoding.retries import TRIES
 from support.command_line import run
 
@@ -27,7 +32,7 @@ def test_write_forces_the_length_and_reports_it(
     assert "ending was forced" in err
 
 
-@pytest.mark.parametrize(("terminal", "method"), [(False, "write_many"), (True, "stream")])
+@pytest.mark.parametrize(("terminal", "method"), [(False, "write_batches"), (True, "stream")])
 @pytest.mark.parametrize(("options", "tries"), [([], TRIES), (["--tries", "3"], 3), (["--tries", "1"], 1)])
 def test_write_passes_on_the_number_of_tries(
     terminal: bool,
@@ -43,7 +48,7 @@ def test_write_passes_on_the_number_of_tries(
     original = getattr(Writer, method)
 
     def recorded(self: Writer, requests: Any, **kwargs: Any) -> Any:
-        attempts.append(kwargs["tries"])
+        attempts.append(kwargs.get("tries", 1))
         return original(self, requests, **kwargs)
 
     monkeypatch.setattr(Writer, method, recorded)
@@ -51,7 +56,7 @@ def test_write_passes_on_the_number_of_tries(
     run("write", article, "--words", "7", "--exact", *options, "--model", str(folder), monkeypatch=monkeypatch)
     shown = capsys.readouterr().out.splitlines()
     assert len(shown[-1].split()) == 7
-    assert attempts == [tries]
+    assert attempts[0] == tries
 
 
 def test_write_reads_standard_input_and_can_be_quiet(
@@ -65,3 +70,75 @@ def test_write_reads_standard_input_and_can_be_quiet(
     out, err = capsys.readouterr()
     assert 1 <= len(out.split()) <= 5
     assert err == ""
+
+
+OWN = "The model ended there by itself."
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        ({}, OWN),
+        ({"drawn": True}, "The model ended there by itself, in an ending that was sampled."),
+        ({"text": "It rained and"}, "Its last sentence is not finished."),
+        ({"text": "It rained. " * 20}, "It repeats itself."),
+        (
+            {"landed": "forced", "own_end": False, "text": "It rained and"},
+            "The ending was forced: the model would not have ended there by itself. Its last sentence is not finished.",
+        ),
+        (
+            {"landed": "missed", "length": 12, "text": "so " * 20},
+            "The text missed the target. Its last sentence is not finished. It repeats itself. "
+            "Use --exact or --at-most to hold it to the length.",
+        ),
+    ],
+)
+def test_the_line_below_a_text_says_how_it_ended(facts: dict[str, Any], says: str) -> None:
+    result = Result(9, 10, Unit.WORDS, "natural", 0.5, text="It rained.")
+    line = write._status(replace(result, **facts))
+    assert line == f"\n{facts.get('length', 9)} words of 10 asked for. {says}"
+
+
+@pytest.mark.parametrize(("received", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_command_says_what_is_done_and_ends_tidily(
+    received: signal.Signals, code: int, folder: Path, article: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        signal.raise_signal(received)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(Writer, "write_batches", stop)
+    run("write", article, "--words", "7,9", "--model", str(folder), monkeypatch=monkeypatch, code=code)
+    out, err = capsys.readouterr()
+    assert (out, err.splitlines()[-1]) == ("", "Stopped: 0 of 2 texts done.")
+    assert "Traceback" not in err
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_terminal_that_lacks_characters_shows_their_numbers(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = Result(2, 2, Unit.WORDS, "natural", 0.5, text="In 港口.")
+    monkeypatch.setattr(Writer, "write_batches", lambda *_, **__: [{0: result}])
+    (tmp_path / "a.txt").write_text("x", encoding="utf-8")
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, "latin-1", write_through=True))
+    run("write", str(tmp_path / "a.txt"), "--words", "2", "--model", str(folder), monkeypatch=monkeypatch)
+    assert shown.getvalue() == b"In \\u6e2f\\u53e3.\n"
+
+
+def test_closed_and_full_outputs_are_no_crash(
+    folder: Path, article: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    options = ("write", article, "--words", "2", "--exact", "--model", str(folder))
+
+    class Full(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    run(*options, monkeypatch=monkeypatch, code=2)
+    assert "No space left on device" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdout", None)
+    run(*options, monkeypatch=monkeypatch)
+    assert "Traceback" not in capsys.readouterr().err

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from support.scripted import TEXT, scripted
+from typing import Any
+
+import pytest
+
+from impatience.control.length_report import LengthReporter, is_whole
+from impatience.lengths import Landing, Unit
+from impatience.vocabulary import Vocabulary
+from support.scripted import TEXT, model, scripted
+from support.toys import EOS
 
 
 def test_a_text_that_ends_by_itself_landed_naturally() -> None:
@@ -44,3 +52,74 @@ def test_at_most_leaves_out_a_character_it_would_cut() -> None:
         text, report = scripted("我们在港口等渡船", target_characters=target, landing="at_most")
         assert "我们在港口等渡船".startswith(text)
         assert len(text) == report.length <= target
+
+
+LOOP = "It rained all day. " * 8
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "finished", "looping", "landed"),
+    [
+        (TEXT, {"target_words": 8}, True, False, "natural"),
+        ("The ferry leaves at seven and", {"target_words": 6}, False, False, "forced"),
+        (LOOP, {"target_words": 32}, True, True, "forced"),
+        (LOOP, {"target_words": 32, "landing": "at_most"}, True, True, "forced"),
+        (TEXT, {"target_words": 6}, True, False, "missed"),
+        (TEXT, {"target_words": 5, "landing": "exact"}, True, False, "forced"),
+        (TEXT, {"target_characters": 42, "landing": "at_most"}, True, False, "forced"),
+        ("Nobody in the village could", {"target_characters": 24, "landing": "at_most"}, False, False, "forced"),
+        ("Ferries:\n- at seven\n- at nine", {"target_words": 7}, True, False, "natural"),
+        ("Ferries:\n- at seven\n- at nine", {"target_words": 4, "landing": "exact"}, False, False, "forced"),
+    ],
+)
+def test_a_text_is_natural_only_if_it_is_finished_and_does_not_loop(
+    text: str, asked: dict[str, Any], finished: bool, looping: bool, landed: str
+) -> None:
+    _, report = scripted(text, **asked)
+    assert (report.finished, report.looping, report.landed) == (finished, looping, landed)
+
+
+def test_a_text_that_a_limit_cuts_at_a_full_stop_is_not_finished() -> None:
+    whole = "The ferry leaves at seven."
+    limit = len(model("byte_level").tokenizer.encode(whole, add_special_tokens=False))
+    text, report = scripted(TEXT, target_words=5, max_new_tokens=limit)
+    assert (text, report.length, report.finished, report.landed) == (whole, 5, False, "missed")
+
+
+def test_a_full_stop_that_the_landing_adds_finishes_no_sentence() -> None:
+    stop = model("byte_level").tokenizer.encode(".", add_special_tokens=False)[0]
+    text, report = scripted("The ferry leaves at seven and", liked=stop, target_words=4, landing="exact")
+    assert (text, report.stop_added, report.finished) == ("The ferry leaves at.", True, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("„Geh nach Hause.“", True),
+        ("他说：「走吧。」", True),
+        ("یہ ختم ہوا۔", True),
+        ("**It is done.**", True),
+        ("1. Open the door\n2. Close the door", True),
+        ("| a | b |", True),
+        ("```\nprint(1)\n```", True),
+        ("เรือออกตอนเจ็ดโมงเช้า", True),
+        ("The ferry leaves at", False),
+        ("渡船在早上七点离开港口，岛上的人", False),
+        ("And then…", False),
+        ("We met Dr.", False),
+        ("", False),
+    ],
+)
+def test_a_whole_text_ends_a_sentence_or_needs_no_full_stop(text: str, whole: bool) -> None:
+    assert is_whole(text, own_end=True) is whole
+    assert is_whole("A Ferry to Holm Island", own_end=True, title=True)
+    assert not is_whole("A Ferry to Holm", own_end=False, title=True), "the landing may have cut it"
+
+
+def test_without_a_tokenizer_a_text_is_finished_if_the_model_ended_it() -> None:
+    for landing, finished in ((Landing.NATURAL, True), (Landing.EXACT, False)):
+        reporter = LengthReporter(Unit.TOKENS, landing, (EOS,), Vocabulary(20, (EOS,)))
+        choice = EOS if finished else 9
+        _, report = reporter.report([7, 8, EOS], 2, [0.1, 0.1, 0.6], [7, 8, choice])
+        assert (report.finished, report.looping) == (finished, False)
+        assert report.landed == ("natural" if finished else "forced")

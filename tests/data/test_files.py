@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import gzip
 import logging
+from contextlib import suppress
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from impatience.data import Example, checksum, load
 from impatience.errors import DataError, OptionError
@@ -68,6 +73,20 @@ BAD_ROWS = {
     "too many values": (".csv", "source,target\na,b\nc,d,e\n", r"row 2 \(line 3\): 3 values for 2 columns"),
     "line of a long row": (".csv", 'source,target\n"a\na",b\n\n"c\nc",\n', r"row 2 \(line 5\): the target is empty"),
     "used id": (".csv", "id,source,target\nx,a,b\nx,c,d\n", r"row 2 \(line 3\): the id 'x' .* in row 1 \(line 2\)"),
+    "nested deeply": (".jsonl", GOOD + "[" * 100_000, r"row 2 \(line 2\): .*nested too deeply"),
+    "a huge number": (".jsonl", GOOD + '{"id": ' + "1" * 5000 + "}", r"row 2 \(line 2\): this cannot be read"),
+    "NaN": (".jsonl", GOOD + '{"source": NaN, "target": "t"}', "row 2 .*NaN is no value of JSON"),
+    "minus infinity": (".jsonl", GOOD + '{"source": "s", "target": -Infinity}', "row 2 .*-Infinity is no value"),
+    "a key twice": (".jsonl", GOOD + '{"source": "s", "source": "r", "target": "t"}', "row 2 .*'source' twice"),
+    "a later mark": (".jsonl", GOOD + "\ufeff" + GOOD, "row 2 .*BOM"),
+    "a bad byte": (".jsonl", GOOD.encode() + b'{"source": "\xff", "target": "t"}', "line 2: this is not UTF-8"),
+    "a bad byte in CSV": (".csv", b'source,target\na,b\n"c\nc\xff",d\n', "line 4: this is not UTF-8"),
+    "text after a quote": (".csv", 'source,target\n"a"x,b\nc,d\n', r"row 1 \(line 2\): this is not CSV"),
+    "not text, deeply": (
+        ".jsonl",
+        GOOD + '{"source": "s", "target": ' + "[" * 800 + "]" * 800 + "}",
+        "row 2 .*not text",
+    ),
     "id is no name": (".jsonl", GOOD + '{"id": 1.5, "source": "s", "target": "t"}', "row 2 .*the id is 1.5"),
 }
 
@@ -95,8 +114,53 @@ CORRUPT = {
     "open quote": ("a.csv", b'source,target\na,"b\n', "row 1 .*not CSV"),
     "column twice": ("a.csv", b"source,target,target\na,b,c\n", "'target' more than once"),
     "not Parquet": ("a.parquet", b"PAR1 nothing", "not Parquet"),
+    "deep array": ("a.json", b"[" * 100_000, "nested too deeply. As JSONL it would cost one row"),
+    "byte in array": ("a.json", b'[{"source": "s"},\n{"source": "\xff"}]', "line 2: this is not UTF-8"),
     "array": ("a.json", b'[{"source": 1},\n{]', "line 2: this is not JSON"),
 }
+
+
+def test_a_value_of_parquet_that_python_does_not_have_costs_one_row(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    texts = pyarrow.array([b"one", b"\xff", b"three"]).view(pyarrow.string())
+    pyarrow.parquet.write_table(pyarrow.table({"source": texts, "target": ["a", "b", "c"]}), file)
+    with pytest.raises(DataError, match="row 2: a value cannot be read"):
+        load(str(file))
+    assert [example.target for example in load(str(file), skip_bad=True)] == ["a", "c"]
+
+
+PIECES = (
+    GOOD,
+    "\n",
+    "\r",
+    '"',
+    ",",
+    "{",
+    "[",
+    "]",
+    ":",
+    '"a',
+    "source,target\n",
+    "NaN",
+    "-1e999",
+    '"\\ud83d"',
+    "0",
+    "\ufeff",
+    "\0",
+)
+
+
+@given(
+    form=st.sampled_from([".jsonl", ".json", ".csv"]), pieces=st.lists(st.sampled_from(PIECES) | st.binary(max_size=3))
+)
+def test_whatever_a_file_holds_only_data_errors_come_of_it(
+    form: str, pieces: list[str | bytes], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.getbasetemp() / f"any{form}"
+    file.write_bytes(b"".join(piece if isinstance(piece, bytes) else piece.encode() for piece in pieces))
+    with suppress(DataError):
+        for example in load(str(file), skip_bad=True):
+            assert example.source.encode()
 
 
 @pytest.mark.parametrize("case", CORRUPT)

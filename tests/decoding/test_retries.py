@@ -24,7 +24,7 @@ from impatience.lengths import Landing
 from support.generators import generator, new_generator
 from support.toys import CORPUS
 
-WHOLE, OPEN = "It rained.", "It rained and"
+WHOLE, OPEN, LOOP = "It rained.", "It rained and", "It rained. " * 20
 NATURAL, EXACT, AT_MOST = Landing.NATURAL, Landing.EXACT, Landing.AT_MOST
 
 
@@ -32,8 +32,8 @@ def request(landing: Landing = NATURAL) -> Request:
     return Request("a", "x", 40, Unit.WORDS, landing)
 
 
-def text(length: int, words: str = WHOLE, chance: float = 0.5, ids: tuple[int, ...] = ()) -> Result:
-    return Result(length, length, Unit.WORDS, "natural", chance, text=words, ids=ids)
+def text(length: int, words: str = WHOLE, ids: tuple[int, ...] = (), **facts: Any) -> Result:
+    return Result(length, length, Unit.WORDS, "natural", 0.5, text=words, ids=ids, **facts)
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,14 @@ def test_wrong_numbers_of_tries_are_refused(tries: Any) -> None:
         (NATURAL, [text(46), text(41), text(38)], 1),
         (NATURAL, [text(42), text(38)], 0),
         (NATURAL, [text(40, OPEN), text(46)], 1),
-        (NATURAL, [text(40, chance=0.0), text(46)], 1),
+        (NATURAL, [text(40, ended=False), text(46)], 1),
+        (NATURAL, [text(40, LOOP), text(46)], 1),
         (NATURAL, [text(46, OPEN), text(41, OPEN)], 1),
         (EXACT, [text(46), text(40), text(40)], 1),
         (EXACT, [text(41), text(40, OPEN)], None),
         (AT_MOST, [text(46), text(31), text(38), text(39, OPEN)], 2),
-        (AT_MOST, [text(46), text(38, OPEN), text(38, chance=0.0)], None),
+        (AT_MOST, [text(46), text(38, OPEN), text(38, ended=False)], None),
+        (AT_MOST, [text(46), text(38, LOOP)], None),
     ],
 )
 def test_the_best_result_is_kept(landing: Landing, texts: list[Result], kept: int | None) -> None:
@@ -87,10 +89,11 @@ def test_the_best_result_is_kept(landing: Landing, texts: list[Result], kept: in
 
 
 def test_a_title_needs_no_full_stop() -> None:
-    title = replace(request(), task="title")
-    assert is_met(title, text(40, OPEN))
+    title = text(40, OPEN, title=True)
+    assert (title.finished, title.landed) == (True, "natural")
+    assert is_met(request(), title)
     assert not is_met(request(), text(40, OPEN))
-    assert best_result(title, [text(40, OPEN), text(41)]) == text(40, OPEN)
+    assert best_result(request(), [title, text(41)]) == title
 
 
 class FakeWriter:
@@ -109,8 +112,8 @@ class FakeWriter:
             yield {position: replace(result, tokens_spent=length)}
 
 
-def retry(requests: list[Request], tries: int, write: Any, task: str | None = None) -> list[tuple[int, Any]]:
-    return list(write_with_retries(requests, [tries] * len(requests), write, generator("llama").vocabulary, task))
+def retry(requests: list[Request], tries: int, write: Any) -> list[tuple[int, Any]]:
+    return list(write_with_retries(requests, [tries] * len(requests), write, generator("llama").vocabulary))
 
 
 def keep(late: dict[int, int], landing: Landing = NATURAL) -> tuple[Result, FakeWriter]:
@@ -162,17 +165,19 @@ def test_the_first_draw_of_equals_is_kept_in_any_order_of_results() -> None:
     assert kept.id == "0"
 
 
-def test_the_task_of_requests_that_name_none_decides_whether_a_sentence_must_end() -> None:
-    def write(attempts: Any) -> Any:
-        yield {position: text(40, OPEN) for position in range(len(attempts))}
+def test_a_title_is_written_once_without_a_full_stop_and_other_endings_of_a_loop_are_tried() -> None:
+    def rounds(result: Result) -> list[int]:
+        asked: list[int] = []
 
-    ((_, title),) = retry([request()], 3, write, task="title")
-    ((_, summary),) = retry([request()], 3, write, task="summarize")
-    assert (title.tokens_spent, title.drawn, summary.drawn) == (0, False, False)
-    rounds: list[int] = []
-    for task in ("title", "summarize"):
-        retry([request()], 3, lambda attempts: rounds.append(len(attempts)) or write(attempts), task=task)
-    assert rounds == [1, 1, 2]
+        def write(attempts: Any) -> Any:
+            asked.append(len(attempts))
+            yield dict.fromkeys(range(len(attempts)), result)
+
+        retry([request()], 3, write)
+        return asked
+
+    assert rounds(text(40, OPEN, title=True)) == [1]
+    assert rounds(text(40, OPEN)) == rounds(text(40, LOOP)) == [1, 2]
 
 
 def test_all_texts_are_spent() -> None:
@@ -188,6 +193,7 @@ def test_the_next_attempts_are_described() -> None:
     assert describe_retry(request(), text(40, OPEN), attempts[:1]) == (
         "40 of 40 words, not finished; trying another ending"
     )
+    assert describe_retry(request(), text(40, LOOP), attempts) == "40 of 40 words, looping; trying 2 other endings"
     forced = [replace(request(), landing=EXACT)]
     assert describe_retry(request(EXACT), text(43), forced) == ("none ended there by itself; holding one to 40 words")
     screen, writer = io.StringIO(), Writer(new_generator("llama").model)

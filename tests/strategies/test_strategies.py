@@ -212,6 +212,18 @@ def test_truncate_cuts_where_the_target_falls(scripted: Any) -> None:
     assert scripted("truncate", TEXT, Unit.WORDS, 20).landed == "missed"
 
 
+def test_strategies_call_no_cut_or_looping_text_finished_or_natural(scripted: Any) -> None:
+    cut, whole = (scripted(name, TEXT, Unit.WORDS, 5) for name in ("truncate", "truncate_sentence"))
+    assert cut.text == whole.text == "The ferry leaves at seven."
+    assert (cut.finished, whole.finished) == (False, True), "a cut that falls on a full stop is luck"
+    for text in ("The ferry leaves at seven and", "so " * 19 + "so."):
+        for name in ("plain", "truncate", "truncate_sentence", "metropolis", "best_of_n", "at_most"):
+            result = scripted(name, text, Unit.WORDS, len(text.split()))
+            assert (result.length, result.landed) == (result.target, "forced"), name
+            assert result.looping == (text[:2] == "so")
+            assert result.finished == result.looping
+
+
 def test_truncate_sentence_keeps_whole_sentences_where_it_can(scripted: Any) -> None:
     for unit, target, length in [(Unit.WORDS, 11, 5), (Unit.CHARACTERS, 40, 26), (Unit.SENTENCES, 1, 1)]:
         result = scripted("truncate_sentence", TEXT, unit, target)
@@ -294,7 +306,8 @@ def test_best_of_n_is_the_nearest_of_n(kind: str, unit: Unit, monkeypatch: pytes
         assert abs(result.length - request.target) == min(abs(rival.length - request.target) for rival in rivals)
         assert result.tokens_spent == sum(rival.tokens_spent for rival in rivals)
         if result.landed != "missed":
-            assert result.landed == ("natural" if result.ids == rivals[0].ids else "forced")
+            natural = result.ids == rivals[0].ids and result.finished and not result.looping
+            assert result.landed == ("natural" if natural else "forced")
 
 
 def test_seeds_and_keys_decide_what_is_drawn() -> None:

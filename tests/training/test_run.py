@@ -63,7 +63,7 @@ def test_toy_model_learns_to_end_at_the_target(learned: Path) -> None:
     _, reports = model.generate(**sources, target_tokens=targets, return_report=True)
     errors = [abs(report.length - report.target) for report in reports]
     assert sum(errors) / len(errors) < 1
-    assert sum(report.landed == "natural" for report in reports) > 80
+    assert sum(report.length == report.target and report.own_end for report in reports) > 80
     _, reports = model.generate(**sources, target_words=targets, return_report=True)
     assert sum(abs(report.length - report.target) for report in reports) / len(reports) < 1
 
@@ -97,7 +97,7 @@ def test_writer_encodes_a_source_like_training(learned: Path) -> None:
     row = encode(recipe, "validation", model, tokenizer, None)[0]
     assert writer.prompts.encode(Request("one", example.source, 12)) == row["input_ids"]
     result = writer.write(example.source, words=12)
-    assert (result.length, result.landed) == (12, "natural")
+    assert (result.length, result.own_end) == (12, True)
 
 
 # Killed and resumed, in several processes, sharded

@@ -63,6 +63,16 @@ ROWS: list[tuple[Any, str]] = [
     ({"text": "heron iris", "words": "5", "landing": "exact", "task": ""}, ""),
     ("{", "this is not JSON"),
     ("5", "a row is an object"),
+    ("[" * 100_000, "nested too deeply"),
+    ('{"text": "elm", "words": ' + "1" * 5000 + "}", "cannot be read as JSON"),
+    ('{"text": "elm", "words": NaN}', "NaN is no value of JSON"),
+    ('{"text": "elm", "words": 1e999}', "A length of inf"),
+    ('{"text": "elm", "words": ' + "[" * 800 + "]" * 800 + "}", "A length of [[["),
+    ('{"text": "elm", "words": 4, "words": 5}', "it has the key 'words' twice"),
+    ({"id": {"a": 1}, **GOOD}, "Its 'id' is {'a': 1}: give a text or a number"),
+    ({"text": "elm", "words": True}, "A length of True"),
+    ({"text": "elm", "words": 4, "landing": 5}, "Its 'landing' is 5, which is no text"),
+    ({"text": "elm", "words": 4, "task": ["title"]}, "Its 'task' is ['title'], which is no text"),
 ]
 
 
@@ -70,7 +80,7 @@ def test_good_rows_are_written_and_bad_ones_are_named(tmp_path: Path, writer: Wr
     source, out = make(tmp_path / "in.jsonl", [row for row, _ in ROWS]), tmp_path / "new" / "out.jsonl"
     seen: list[int] = []
     status = batch_job.write(writer, source, out, RowDefaults(), report_rows=seen.append)
-    assert (status.written, status.rejected, status.found, sum(seen)) == (4, 21, 0, 25)
+    assert (status.written, status.rejected, status.found, sum(seen)) == (4, 31, 0, 35)
     texts = {row["id"]: row for row in lines(out)}
     assert set(texts) == {"a", "b", "7", "23"}
     assert len(texts["a"]["text"].split()) == texts["a"]["length"] == texts["a"]["target"] == 4
@@ -83,9 +93,9 @@ def test_good_rows_are_written_and_bad_ones_are_named(tmp_path: Path, writer: Wr
     for one, (_, reason) in zip(rejects, expected, strict=True):
         assert reason in one["reason"]
     again = batch_job.write(writer, source, out, RowDefaults())
-    assert (again.written, again.rejected, again.found) == (4, 21, 4)
+    assert (again.written, again.rejected, again.found) == (4, 31, 4)
     assert len(lines(out)) == 4
-    assert len(lines(tmp_path / "new" / "out.rejects.jsonl")) == 21
+    assert len(lines(tmp_path / "new" / "out.rejects.jsonl")) == 31
 
 
 def test_a_bad_byte_costs_one_row(tmp_path: Path, writer: Writer) -> None:
@@ -170,8 +180,10 @@ def test_another_job_is_refused(tmp_path: Path, writer: Writer) -> None:
     source, out = make(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out.jsonl"
     with pytest.raises(RunError, match="is the input"):
         batch_job.write(writer, source, source, RowDefaults())
+    with pytest.raises(RunError, match="is a folder or device"):
+        batch_job.write(writer, source, tmp_path, RowDefaults())
     out.write_text("mine\n")
-    with pytest.raises(RunError, match="no job wrote it"):
+    with pytest.raises(RunError, match=r"^\S+ exists already, and no job wrote it"):
         batch_job.write(writer, source, out, RowDefaults())
     batch_job.write(writer, source, out, RowDefaults(), restart=True)
     with pytest.raises(RunError, match="target was None and is 9"):

@@ -204,6 +204,14 @@ def test_a_file_that_cannot_be_used_does_not_stop_the_rest(command: Any) -> None
     assert err.count("There is no file") == 2
 
 
+def test_a_text_that_the_model_cannot_write_does_not_stop_the_rest(command: Any) -> None:
+    code, out, err = command("a.txt", "b.txt", "--words", "3,9000", "--exact", "--json")
+    assert (code, [json.loads(line)["file"] for line in out.splitlines()]) == (1, ["a.txt", "b.txt"])
+    assert err.splitlines()[0].startswith("impatience: a.txt, 9,000 words: 9,000 words are more than this model")
+    code, out, err = command("a.txt", "b.txt", "--words", "9000")
+    assert (code, out, err.count("impatience: ")) == (2, "", 2)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -231,6 +239,7 @@ def test_wrong_options_are_named(arguments: list[str], message: str, command: An
         ("picture.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "'picture.png' is not a text file in UTF-8"),
         ("program", b"\x7fELF\x02\x01\x01\0\0\0", "'program' is not a text file: it has bytes of value 0"),
         ("scan.pdf", pdf(pages=2), "'scan.pdf' has 2 pages and no text"),
+        ("half.txt", b"\xff\xfe\x3d\xd8", "'half.txt' is not a text file in UTF-16 (byte 3"),
     ],
 )
 def test_files_without_a_text_end_with_a_message(name: str, content: bytes, message: str, command: Any) -> None:
@@ -239,6 +248,28 @@ def test_files_without_a_text_end_with_a_message(name: str, content: bytes, mess
     assert (code, out) == (2, "")
     assert message in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", "The name of a file is empty"),
+        ("~nobody-here/a.txt", "'~nobody-here/a.txt' is no name of a file"),
+        ("a\0b", "is no name of a file"),
+        (".", "'.' is a folder"),
+    ],
+)
+def test_names_of_no_file_end_with_a_message(name: str, message: str, command: Any) -> None:
+    code, out, err = command(name, "--words", "3")
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_closed_standard_input_is_empty(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    code, _, err = command("--words", "3")
+    assert code == 2
+    assert "standard input is empty" in err
 
 
 TEXTS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,10 +28,13 @@ app.add_typer(plot, name="plot")
 
 
 def main() -> None:
-    """Run the command line; an ``ImpatienceError`` becomes one message and exit code 2."""
+    """Run the command line; an error on purpose, or of the system, becomes one message and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # not every terminal shows every character
     try:
         app(prog_name="impatience")
-    except ImpatienceError as error:
+    except (ImpatienceError, OSError) as error:  # e.g. a full disk behind standard output
         typer.echo(f"impatience: {error}", err=True)
         raise SystemExit(2) from None
 
@@ -97,7 +101,7 @@ def models() -> None:
 @plot.command()
 def signal(
     folder: Annotated[Path, Option(help="Folder for signal.png and similarity.png.")] = Path("."),
-    width: Annotated[int, Option(help="Width D of the model.")] = 512,
+    width: Annotated[int, Option(min=2, help="Width D of the model.")] = 512,
 ) -> None:
     """Draw the impatience signal, and the similarity of each method's signal between positions."""
     from impatience.evaluation.drawing import save

@@ -14,14 +14,22 @@ from impatience.decoding.results import Piece, Result
 
 
 def watch(pieces: Iterator[Piece | Result], console: Console) -> Result:
-    """Show the pieces of ``Writer.stream``, clear them at the end, and return the result that ends the stream."""
+    """Show the pieces of ``Writer.stream``, clear them at the end, and return the result that ends the stream.
+
+    If the stream is stopped, its text so far stays on the screen.
+    """
     text = ""
-    with Live(console=console, transient=True, refresh_per_second=12) as live:
-        for piece in pieces:
-            if isinstance(piece, Result):
-                return piece
-            text += piece.text
-            live.update(screen(text, piece, console))
+    try:
+        with Live(console=console, transient=True, refresh_per_second=12) as live:
+            for piece in pieces:
+                if isinstance(piece, Result):
+                    return piece
+                text += piece.text
+                live.update(screen(text, piece, console))
+    except BaseException:
+        if text:
+            console.print(Text(text))
+        raise
     raise RuntimeError("a stream ends with a result")
 
 

@@ -8,12 +8,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
 from impatience.cli.garbage_collection import collect_garbage_rarely
+from impatience.cli.interrupts import stoppable
 from impatience.cli.options import Engine, Model, Workers, whole_numbers
 from impatience.engines import choose
 from impatience.errors import ImpatienceError, OptionError, SourceError
@@ -21,6 +22,7 @@ from impatience.errors import ImpatienceError, OptionError, SourceError
 if TYPE_CHECKING:
     from impatience.data import Request
     from impatience.decoding.results import Result
+    from impatience.writing.writer import Writer
 
 _LANDED = {
     "natural": "The model ended there by itself.",
@@ -28,6 +30,8 @@ _LANDED = {
     "forced": "The ending was forced: the model would not have ended there by itself.",
     "missed": "The text missed the target.",
 }
+_UNFINISHED = " Its last sentence is not finished."
+_LOOPING = " It repeats itself."
 _UNITS = {"--words": "words", "--chars": "characters", "--sentences": "sentences", "--tokens": "tokens"}
 
 Words = Annotated[str | None, Option(metavar="N", help="Length in words; 20,60 writes a text of each length.")]
@@ -67,7 +71,7 @@ def write(
 ) -> None:
     """Write texts to a length; by default summaries.
 
-    Exit codes: 0 all texts are written, 1 some files could not be used, 2 no text could be written.
+    Exit codes: 0 all texts are written, 1 some files could not be used, 2 no text could be written, 130 Ctrl-C.
     """
     lengths = _lengths(words, chars, sentences, tokens, ratio)
     landing = _landing(natural, exact, at_most)
@@ -78,16 +82,22 @@ def write(
     requests, failed = _requests(files or ["-"], lengths, landing, task)
     from impatience.writing.writer import load
 
-    with _logging(quiet):
+    printed = 0
+    with _logging(quiet), stoppable(lambda: f"{printed} of {_count(len(requests), 'texts')} done."):
         writer = load(model, quiet=quiet)
-        for request in requests:
-            writer.check(request)
-        live = not (as_json or quiet) and sys.stdout.isatty()
-        for number, (request, result) in enumerate(_results(writer, requests, tries, live=live)):
+        live = not (as_json or quiet) and sys.stdout is not None and sys.stdout.isatty()
+        for request, result in _results(writer, requests, tries, live=live):
+            if isinstance(result, ImpatienceError):
+                if len(requests) == 1:
+                    raise result
+                typer.echo(f"impatience: {request.id}, {request.target:,} {request.unit}: {result}", err=True)
+                failed = True
+                continue
+            printed += 1
             if as_json:
                 typer.echo(json.dumps({"file": request.id, **result.to_dict()}, ensure_ascii=False))
                 continue
-            if number:
+            if printed > 1:
                 typer.echo("")
             if len(requests) > 1 and not quiet:
                 typer.echo(f"== {request.id}, {request.target} {request.unit} ==")
@@ -95,7 +105,7 @@ def write(
             if not quiet:
                 typer.echo(_status(result), err=True)
     if failed:
-        raise typer.Exit(1)
+        raise typer.Exit(1 if printed else 2)
 
 
 def batch(
@@ -160,23 +170,19 @@ def batch(
     with _logging(quiet):
         writer = load(model, quiet=quiet)
         bar = ProgressBar(rows, quiet=quiet)
-        try:
-            with bar:
-                counts = jobs.write(
-                    writer,
-                    source,
-                    out,
-                    defaults,
-                    model=model or DEFAULT_MODEL,
-                    restart=restart,
-                    budget=budget,
-                    engine=runner,
-                    report_rows=bar.count,
-                )
-        except KeyboardInterrupt:
-            command = "The same command without --restart" if restart else "The same command"
-            typer.echo(f"Stopped: {bar.done:,} of {rows:,} rows are done. {command} continues.", err=True)
-            raise typer.Exit(130) from None
+        again = "The same command without --restart" if restart else "The same command"
+        with stoppable(lambda: f"{bar.done:,} of {rows:,} rows are done. {again} continues."), bar:
+            counts = jobs.write(
+                writer,
+                source,
+                out,
+                defaults,
+                model=model or DEFAULT_MODEL,
+                restart=restart,
+                budget=budget,
+                engine=runner,
+                report_rows=bar.count,
+            )
     if not quiet:
         earlier = f", {counts.found:,} of them by an earlier run" if counts.found else ""
         typer.echo(f"{out}: {_count(counts.written, 'texts')}{earlier}.", err=True)
@@ -246,17 +252,35 @@ def _requests(
     return requests, bool(failures)
 
 
-def _results(writer: Any, requests: Sequence[Request], tries: int, *, live: bool) -> Iterator[tuple[Request, Result]]:
-    """Write all texts at the same time; on a terminal, one after the other and visibly."""
+def _results(
+    writer: Writer, requests: Sequence[Request], tries: int, *, live: bool
+) -> Iterator[tuple[Request, Result | ImpatienceError]]:
+    """Write all texts at the same time; on a terminal, one after the other and visibly.
+
+    Requests that cannot be written have an error for a result, and come first.
+    """
+    good = []
+    for request in requests:
+        try:
+            writer.check(request)
+            good.append(request)
+        except ImpatienceError as error:
+            yield request, error
     if not live:
-        yield from zip(requests, writer.write_many(requests, tries=tries), strict=True)
+        written: dict[int, Result | SourceError] = {}
+        for results in writer.write_batches(good, tries=tries):
+            written.update(results)
+        yield from ((request, written[position]) for position, request in enumerate(good))
         return
     from rich.console import Console
 
     from impatience.cli.live_text import watch
 
-    for request in requests:
-        yield request, watch(writer.stream(request, tries=tries), Console())
+    for request in good:
+        try:
+            yield request, watch(writer.stream(request, tries=tries), Console())
+        except SourceError as error:
+            yield request, error
 
 
 def _status(result: Result) -> str:
@@ -265,7 +289,10 @@ def _status(result: Result) -> str:
     advice = " Use --exact or --at-most to hold it to the length." if result.length > result.target else ""
     written = f"{_count(result.length, result.unit)} of {result.target:,} asked for."
     landed = "drawn" if result.drawn and result.landed == "natural" else result.landed
-    return f"\n{written} {_LANDED[landed]}{advice}{note}"
+    # What the model ended itself can be on target and still no good end.
+    ended = "" if landed == "forced" and result.own_end else f" {_LANDED[landed]}"
+    faults = ("" if result.finished else _UNFINISHED) + (_LOOPING if result.looping else "")
+    return f"\n{written}{ended}{faults}{advice}{note}"
 
 
 def _count(number: int, noun: str) -> str:

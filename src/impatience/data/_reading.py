@@ -117,14 +117,6 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def _lines(path: Path, stream: Iterable[bytes]) -> Iterator[tuple[int, str]]:
-    for number, raw in enumerate(stream, 1):
-        try:
-            yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError:
-            raise DataError(f"{path}, line {number}: this is not UTF-8. Save the file as UTF-8.") from None
-
-
 # File, row and line, and the row, its error, or another value that is no row.
 Rows = Iterator[tuple[str, object]]
 
@@ -134,11 +126,38 @@ def _jsonl(path: Path, stream: Iterable[bytes]) -> Rows:
     for row, (number, raw) in enumerate(filled, 1):
         where = f"{path}, row {row} (line {number})"
         try:
-            yield where, json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
+            yield where, _parse_json(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
         except UnicodeDecodeError:
-            yield where, DataError(f"{path}, line {number}: this is not UTF-8. Save the file as UTF-8.")
+            yield where, _not_utf8(path, number)
         except json.JSONDecodeError as error:
             yield where, DataError(f"{where}: this is not JSON: {error.msg} at character {error.pos + 1}.")
+        except ValueError as error:
+            yield where, DataError(f"{where}: this cannot be read as JSON: {error}.")
+
+
+def _not_utf8(path: Path, line: int) -> DataError:
+    return DataError(f"{path}, line {line}: this is not UTF-8. Save the file as UTF-8.")
+
+
+def _parse_json(text: str) -> Any:
+    """Parse JSON as its standard defines it, or raise a ValueError: other programs read other values, or fail."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no value of JSON; write null")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> Row:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in row if names.count(name) > 1)
+        raise ValueError(f"it has the key {repeated!r} twice")
+    return row
 
 
 def _json(path: Path, stream: BinaryIO) -> Rows:
@@ -147,34 +166,63 @@ def _json(path: Path, stream: BinaryIO) -> Rows:
         yield from _jsonl(path, io.BytesIO(content))
         return
     try:
-        items = json.loads("".join(line for _, line in _lines(path, io.BytesIO(content))))
+        items = _parse_json(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path, content.count(b"\n", 0, error.start) + 1) from None
     except json.JSONDecodeError as error:
         raise DataError(f"{path}, line {error.lineno}: this is not JSON: {error.msg}.") from None
+    except ValueError as error:
+        raise DataError(f"{path} cannot be read as JSON: {error}. As JSONL it would cost one row.") from None
     for row, item in enumerate(items, 1):
         yield f"{path}, row {row}", item
 
 
 def _csv(path: Path, stream: Iterable[bytes]) -> Rows:
     csv.field_size_limit(2**31 - 1)  # the default limit is 131,072 characters
-    reader = csv.reader((line for _, line in _lines(path, stream)), strict=True)
-    row = 0
+    bad_lines: list[int] = []
+
+    def lines() -> Iterator[str]:
+        for number, raw in enumerate(stream, 1):
+            try:
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError:
+                bad_lines.append(number)
+                line = raw.decode("utf-8", "replace")
+            yield line
+
+    reader = csv.reader(lines(), strict=True)
+    header = _header(path, reader)
+    if bad_lines:
+        raise _not_utf8(path, bad_lines[0])
+    row, line = 0, reader.line_num + 1
+    while True:
+        error, values = None, list[str]()
+        try:
+            values = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as reason:
+            error = f"this is not CSV: {reason}"
+        row += bool(values or error)
+        where = f"{path}, row {row} (line {line})"
+        if bad_lines:
+            yield where, _not_utf8(path, bad_lines[0])
+        elif error or (values and len(values) != len(header)):
+            yield where, DataError(f"{where}: {error or f'{len(values)} values for {len(header)} columns'}.")
+        elif values:
+            yield where, dict(zip(header, values, strict=True))
+        bad_lines.clear()
+        line = reader.line_num + 1
+
+
+def _header(path: Path, reader: Iterator[list[str]]) -> list[str]:
     try:
         header = next(reader, [])
-        if repeated := {name for name in header if header.count(name) > 1}:
-            raise DataError(f"{path}: the header names {', '.join(map(repr, sorted(repeated)))} more than once.")
-        last_line = reader.line_num
-        for values in reader:
-            line, last_line = last_line + 1, reader.line_num
-            if not values:
-                continue
-            row += 1
-            where = f"{path}, row {row} (line {line})"
-            if len(values) == len(header):
-                yield where, dict(zip(header, values, strict=True))
-            else:
-                yield where, DataError(f"{where}: {len(values)} values for {len(header)} columns.")
     except csv.Error as error:
-        raise DataError(f"{path}, row {row + 1} (line {reader.line_num}): this is not CSV: {error}.") from None
+        raise DataError(f"{path}, line 1: this is not CSV: {error}.") from None
+    if repeated := {name for name in header if header.count(name) > 1}:
+        raise DataError(f"{path}: the header names {', '.join(map(repr, sorted(repeated)))} more than once.")
+    return header
 
 
 def _parquet(path: Path, stream: BinaryIO) -> Rows:
@@ -184,11 +232,21 @@ def _parquet(path: Path, stream: BinaryIO) -> Rows:
         with arrow.parquet.ParquetFile(str(path) if plain else arrow.BufferReader(stream.read())) as file:
             row = 0
             for batch in file.iter_batches(batch_size=256):
-                for values in batch.to_pylist():
+                for values in _python_rows(batch):
                     row += 1
-                    yield f"{path}, row {row}", values
+                    where = f"{path}, row {row}"
+                    yield where, DataError(f"{where}: {values}.") if isinstance(values, str) else values
     except arrow.ArrowException as error:
         raise DataError(f"{path} is damaged, or not Parquet ({error}). Copy it again.") from error
+
+
+def _python_rows(batch: Any) -> Iterator[Row | str]:
+    """Yield the rows of a batch, or for a row with a value that Python does not have, the reason."""
+    for number in range(batch.num_rows):
+        try:
+            yield batch.slice(number, 1).to_pylist()[0]
+        except (ArithmeticError, ValueError) as error:  # e.g. a string that is not UTF-8, the year 10,000
+            yield f"a value cannot be read ({error})"
 
 
 _READERS: dict[str, Callable[[Path, BinaryIO], Rows]] = {

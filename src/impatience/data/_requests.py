@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
 
 from impatience.data._templates import TASKS
@@ -46,7 +47,7 @@ class Request:
                 f"The text has half a character (a lone surrogate, {error.object[error.start]!r}), so it is no text."
             ) from None
         if isinstance(self.target, bool) or not isinstance(self.target, int) or not 1 <= self.target <= MOST:
-            raise TargetError(f"A length of {self.target!r}: give a whole number from 1 to {MOST:,}.")
+            raise TargetError(f"A length of {reprlib.repr(self.target)}: give a whole number from 1 to {MOST:,}.")
         if self.unit not in list(Unit):
             raise OptionError(f"unit={self.unit!r}: give one of {', '.join(map(repr, map(str, Unit)))}.")
         if self.task is not None and self.task not in TASKS:

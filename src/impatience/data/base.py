@@ -14,6 +14,7 @@ A *spec* names data in one string:
 from __future__ import annotations
 
 import logging
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -181,13 +182,13 @@ def make_example(id: object, source: object, target: object, meta: Mapping[str, 
     """Make an example from the values of a row; both texts are stripped."""
     name = str(id).strip() if isinstance(id, str | int) and not isinstance(id, bool) else ""
     if not name:
-        raise DataError(f"{where}: the id is {id!r}; it must be text or a whole number.")
+        raise DataError(f"{where}: the id is {reprlib.repr(id)}; it must be text or a whole number.")
     return Example(name, _text("source", source, where), _text("target", target, where), meta)
 
 
 def _text(column: str, value: object, where: str) -> str:
     if not isinstance(value, str | None):
-        raise DataError(f"{where}: the {column} is not text but {type(value).__name__}: {str(value)[:40]!r}.")
+        raise DataError(f"{where}: the {column} is not text but {type(value).__name__}: {reprlib.repr(value)}.")
     if not (text := (value or "").strip()):
         raise DataError(f"{where}: the {column} is empty. Fill it in, or remove the row.")
     try:
@@ -200,9 +201,8 @@ def _text(column: str, value: object, where: str) -> str:
 def get_column(row: Mapping[str, Any], column: str, where: str) -> Any:
     """Return the value of a column."""
     if column not in row:
-        raise DataError(
-            f"{where}: there is no column {column!r}.{nearest(column, row)} There are: {', '.join(row) or 'none'}."
-        )
+        names = ", ".join(row) or "none"
+        raise DataError(f"{where}: there is no column {column!r}.{nearest(column, row)} There are: {names:.500}.")
     return row[column]
 
 

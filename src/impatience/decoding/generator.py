@@ -14,7 +14,7 @@ from torch import Tensor
 from impatience.control.generation import EosTrace, GenerateCall, eos_ids, step_budget, without_forced_eos
 from impatience.control.length_report import LengthReport
 from impatience.control.model import LengthControlled
-from impatience.data import Encoder, Request, pad_prompts
+from impatience.data import TEMPLATES, Encoder, Request, pad_prompts
 from impatience.decoding.loop import DecodingLoop, TokenListener, TokenResult, unsupported
 from impatience.decoding.packing import ROWS
 from impatience.decoding.results import Result
@@ -248,12 +248,17 @@ class TextGenerator:
         tokens_spent: int,
         eos_curve: Sequence[float],
     ) -> Result:
+        template = TEMPLATES[request.task] if request.task else self.encoder.template
         return Result(
             self.vocabulary.count(ids, report.unit),
             report.target,
             report.unit,
-            report.landed,
+            # The result judges its text itself: it knows whether that is a title.
+            "natural" if report.own_end and report.landed != "missed" else report.landed,
             report.eos_probability,
+            own_end=report.own_end,
+            stop_added=report.stop_added,
+            title=template is TEMPLATES["title"],
             text=decode(self.tokenizer, ids),
             ids=ids,
             id=request.id,
@@ -280,8 +285,7 @@ class TextGenerator:
         def generate(**kwargs: Any) -> Any:
             return self.model.generate(**given, return_report=True, **kwargs)
 
-        results = self._call_generate(generate, requests, self.first_column(inputs), options, budgets)
-        return [self._with_prefix(*pair) for pair in zip(requests, results, strict=True)]
+        return self._call_generate(generate, requests, self.first_column(inputs), options, budgets)
 
     def _inputs_with_prefixes(self, requests: Sequence[Request], sources: list[list[int]]) -> dict[str, Any]:
         """Return the inputs of ``generate`` where texts have prefixes."""
@@ -291,14 +295,6 @@ class TextGenerator:
             return {**self.pad(sources), "decoder_input_ids": written}
         joined = self.pad([[*ids, *request.prefix] for ids, request in zip(sources, requests, strict=True)])
         return {**joined, "prompt_lengths": [len(ids) for ids in sources]}
-
-    def _with_prefix(self, request: Request, result: Result) -> Result:
-        """Return a result with the prefix of its request in its text."""
-        if not request.prefix:
-            return result
-        ids = (*request.prefix, *result.ids)
-        text, length = decode(self.tokenizer, ids), self.vocabulary.count(ids, request.unit)
-        return replace(result, ids=ids, text=text, length=length, eos_curve=())
 
     def _call_generate(
         self,
@@ -320,21 +316,21 @@ class TextGenerator:
         given = trace.ids[:, first:].tolist()  # without the choice of the last step
         results = []
         for row, (written, report) in enumerate(zip(rows, reports, strict=True)):
-            landed = report.landed
-            if landed == "missed":
+            request = requests[row // copies]
+            if report.landed == "missed":
                 written = written[: budgets[row // copies]]
             stop = self._stop(written)
             ids, ended = tuple(written[:stop]), stop is not None
-            if landed == "natural" and processors and self._stop(choices[row].tolist()) != stop:
-                landed = "forced"
+            own_end = report.own_end and ended and not (processors and self._stop(choices[row].tolist()) != stop)
             curve = curves[row, : len(ids) + ended].tolist()
             probability = (round(curve[-1], 6) if processors else report.eos_probability) if ended else None
             tokens_spent = beams * (len(ids) + ended)
             if beams == 1 and ended:  # the landing may have removed the end of what was written
                 last = self._stop(given[row])
                 tokens_spent = 1 + (len(given[row]) if last is None else last)
-            report = replace(report, landed=landed, eos_probability=probability)
-            results.append(self._build(requests[row // copies], report, ids, ended, tokens_spent, curve))
+            report = replace(report, own_end=own_end, eos_probability=probability)
+            ids = (*request.prefix, *ids)
+            results.append(self._build(request, report, ids, ended, tokens_spent, [] if request.prefix else curve))
         return results
 
     def _stop(self, ids: list[int]) -> int | None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
+from impatience.control.length_report import Landed, judge_landing
 from impatience.data import Request
 from impatience.decoding.results import Result
 from impatience.errors import OptionError, SourceError
-from impatience.lengths import Landing, ends_sentence
+from impatience.lengths import Landing
 from impatience.vocabulary import Vocabulary
 
 TRIES = 9  # default number of texts for a request that a person waits for: of eight endings one nearly always lands
@@ -40,31 +40,28 @@ def ending_requests(request: Request, first: Result, tries: int, vocabulary: Voc
     return [replace(request, landing=Landing.NATURAL, prefix=prefix, draw=draw) for draw in range(1, tries)]
 
 
-def is_finished(request: Request, result: Result) -> bool:
-    """Check whether the model ended a text itself, and its last sentence too; a title needs no whole sentence."""
-    return bool(result.eos_probability) and (request.task == "title" or ends_sentence(result.text))
-
-
 def is_met(request: Request, result: Result) -> bool:
-    """Check whether a text that was written with the natural landing is on target and finished."""
-    return _on_target(request, result) and is_finished(request, result)
+    """Check whether a text that was written with the natural landing is on target, finished and does not loop."""
+    return natural_landing(request, result) == "natural"
 
 
-def natural_landing(request: Request, result: Result) -> Literal["natural", "missed"]:
+def natural_landing(request: Request, result: Result) -> Landed:
     """Return how a text that was written with the natural landing landed, by the landing of its request."""
-    return "natural" if _on_target(request, result) and result.eos_probability else "missed"
+    return judge_landing(_on_target(request, result) and result.ended, result.finished, result.looping)
 
 
 def best_result(request: Request, results: Iterable[Result]) -> Result | None:
     """Return the text to keep, the first of equals.
 
-    With the natural landing a finished text comes before any other, then the nearest one. The other landings accept
-    only texts that meet the request, ``at_most`` the longest of these, and return None if the text must be forced.
-    The results were written with the natural landing, and are in the order of their draws.
+    With the natural landing a finished text that does not loop comes before any other, then the nearest one. The other
+    landings accept only texts that meet the request, ``at_most`` the longest of these, and return None if the text must
+    be forced. The results were written with the natural landing, and are in the order of their draws.
     """
     good = [result for result in results if request.landing is Landing.NATURAL or is_met(request, result)]
     return min(
-        good, key=lambda result: (not is_finished(request, result), abs(result.length - request.target)), default=None
+        good,
+        key=lambda result: (not result.finished or result.looping, abs(result.length - request.target)),
+        default=None,
     )
 
 
@@ -73,7 +70,6 @@ def write_with_retries(
     tries: Sequence[int],
     write: Callable[[Sequence[Request]], Iterable[Mapping[int, Result | SourceError]]],
     vocabulary: Vocabulary,
-    task: str | None = None,
 ) -> Iterator[tuple[int, Result | SourceError]]:
     """Write texts, then other endings for those that did not land well, and keep the best.
 
@@ -84,13 +80,11 @@ def write_with_retries(
         write: Writes requests, and yields results by their position in any order. It is called at most three times,
             never with no requests, and with several landings only if the requests have several.
         vocabulary: Counts prefixes.
-        task: Task of requests that name none.
 
     Yields:
         The result of each request by its position, as soon as it is known; its ``tokens_spent`` counts all texts that
         were written for it. Where no text is good enough, the text is forced by the landing of its request.
     """
-    judged = [replace(request, task=request.task or task) for request in requests]
     spent = [0] * len(requests)
 
     def write_attempts(attempts: Sequence[tuple[int, Request]]) -> Iterator[tuple[int, int, Result | SourceError]]:
@@ -102,7 +96,7 @@ def write_with_retries(
                 spent[position] += result.tokens_spent
                 result = replace(result, tokens_spent=spent[position])
                 if attempt.landing is Landing.NATURAL:
-                    landed = natural_landing(judged[position], result)
+                    landed = natural_landing(requests[position], result)
                     result = replace(result, landed=landed, drawn=attempt.draw != requests[position].draw)
             yield position, attempt.draw, result
 
@@ -110,7 +104,7 @@ def write_with_retries(
     as_asked = [position for position, most in enumerate(tries) if most == 1]
     first = [(n, replace(request, landing=Landing.NATURAL)) for n, request in enumerate(requests) if tries[n] > 1]
     for position, draw, result in write_attempts(first):
-        if isinstance(result, SourceError) or is_met(judged[position], result):
+        if isinstance(result, SourceError) or is_met(requests[position], result):
             yield position, result
         else:
             texts[position] = {draw: result}
@@ -123,7 +117,7 @@ def write_with_retries(
         if not isinstance(result, SourceError):
             texts[position][draw] = result
     for position, written in texts.items():
-        best = best_result(judged[position], [written[draw] for draw in sorted(written)])
+        best = best_result(requests[position], [written[draw] for draw in sorted(written)])
         if best is None:
             as_asked.append(position)
         else:
@@ -136,9 +130,9 @@ def describe_retry(request: Request, first: Result, attempts: Sequence[Request])
     """Describe the attempts that ``write_with_retries`` passes on where the first text did not land well."""
     if attempts[0].landing is not Landing.NATURAL:
         return f"none ended there by itself; holding one to {request.target} {request.unit}"
-    unfinished = "" if is_finished(request, first) else ", not finished"
+    faults = ", looping" if first.looping else "" if first.finished else ", not finished"
     endings = "another ending" if len(attempts) == 1 else f"{len(attempts)} other endings"
-    return f"{first.length} of {request.target} {request.unit}{unfinished}; trying {endings}"
+    return f"{first.length} of {request.target} {request.unit}{faults}; trying {endings}"
 
 
 def _on_target(request: Request, result: Result) -> bool:

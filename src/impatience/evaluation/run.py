@@ -300,6 +300,7 @@ def _write_batch(generator: TextGenerator, strategy: Strategy, seed: int, batch:
             result.landed,
             result.eos_probability,
             result.tokens_spent,
+            result.finished,
         )
         for request, result in zip(requests, results, strict=True)
     ]

@@ -42,6 +42,7 @@ class Prediction:
     landed: Landed  # "natural", "forced" or "missed"; see ``LengthReport``
     eos_probability: float | None  # that the model gave EOS where the text stops; None if a strategy cannot know it
     tokens_spent: int  # number of tokens generated for it, discarded ones included
+    whole: bool | None = None  # whether it is finished, see ``LengthReport``; None in files of earlier versions
 
 
 @dataclass(frozen=True)

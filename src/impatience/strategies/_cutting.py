@@ -54,6 +54,7 @@ def _keep_ids(generator: TextGenerator, result: Result, size: int, text: str | N
         text=text,
         length=length,
         ended=False,
+        own_end=False,
         landed="forced" if length == result.target else "missed",
         eos_probability=result.eos_curve[size] if known else None,
         eos_curve=result.eos_curve[: size + 1],

@@ -1,7 +1,7 @@
 """Samples several texts, and keeps the one nearest to the target.
 
 Uses ``do_sample``, ``num_return_sequences``, ``temperature`` and ``top_p`` with the base model. Of texts that are
-equally near the first is kept, so the choice depends on length alone. ``landed`` is "natural" if the first text was on
+equally near the first is kept, so the choice depends on length alone. ``landed`` is "natural" only if the first was on
 target, "forced" if another one was chosen.
 
 Spends the tokens of all n texts.

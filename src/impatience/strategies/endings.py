@@ -2,7 +2,7 @@
 
 A text is written as ``natural`` writes it. If it is off its target or stops inside a sentence, it is cut back to
 shortly before the target, and endings are drawn from there; a finished text nearest to the target is kept, see
-``decoding.retries``. No ending is forced, so ``landed`` is "natural" if the text is on target. With ``landing="exact"``
+``decoding.retries``. No ending is forced. With ``landing="exact"``
 or ``"at_most"`` only texts that landed so are kept, and a text is forced where none did. ``impatience write`` does the
 same. Draws depend on the requests alone. A model without a signal writes one text.
 
@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from impatience.config import option
-from impatience.data import TEMPLATES
 from impatience.decoding.retries import TRIES, check_tries, write_with_retries
 from impatience.lengths import Landing
 from impatience.strategies.base import Request, Result, Strategy, TextGenerator, with_landing
@@ -40,14 +39,13 @@ class Endings(Strategy):
 
     def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
         """Write with the signal, draw endings where a text did not land well, and keep the best."""
-        task = "title" if generator.encoder.template is TEMPLATES["title"] else None
         tries = self.tries if generator.model.steers else 1
 
         def write(attempts: Sequence[Request]) -> Iterator[dict[int, Result]]:
             yield dict(enumerate(generator.generate_with_signal(attempts)))
 
         with_own_landing = with_landing(requests, Landing(self.landing))
-        written = write_with_retries(with_own_landing, [tries] * len(requests), write, generator.vocabulary, task)
+        written = write_with_retries(with_own_landing, [tries] * len(requests), write, generator.vocabulary)
         results = {row: result for row, result in written if isinstance(result, Result)}
         return [results[row] for row in range(len(requests))]
 

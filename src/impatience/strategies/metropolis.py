@@ -17,7 +17,7 @@ have the same terms except p(x') and p(x), which cancel against those in π. Tha
 
 The chain begins with a text that the model draws. It stops when a state is on target, else after ``steps``, and
 returns the nearest of all its states, the first of equals: never one that is further off than the first text, and not a
-sample of π. ``landed`` is "natural" if the first text was on target.
+sample of π. ``landed`` is "natural" only if the first text was on target.
 
 Uses ``do_sample`` and ``top_p``. Spends the first text and all that was drawn afterwards, rejected or not; the tokens
 that are kept are not counted, though the model reads them again, so that rows with prefixes of different lengths share

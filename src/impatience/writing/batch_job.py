@@ -9,6 +9,8 @@ input or other options is rejected, because it would mix the texts of two jobs.
 from __future__ import annotations
 
 import json
+import reprlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -88,6 +90,8 @@ def write(
     """
     if source.resolve() == out.resolve():
         raise RunError(f"{out} is the input: name another file to write to.")
+    if out.exists() and not out.is_file():
+        raise RunError(f"{out} is a folder or device: name a file to write to.")
     weights, options = fingerprint(writer.model), {"model": model, **vars(defaults)}
     with _open_job(source, out, options, weights, restart=restart) as (texts, rejects):
         done, rejected = set(map(str, _recover(texts, "id"))), set(_recover(rejects, "row"))
@@ -184,7 +188,12 @@ def _read_requests(source: Path, defaults: RowDefaults) -> Iterator[tuple[int, R
             number += 1
             yield number, _BadRow(None, str(malformed.pop(0)))
         number += 1
-        name = str(number) if row.get("id") in (None, "") else str(row["id"])
+        name = str(number) if row.get("id") in (None, "") else row["id"]
+        if not isinstance(name, str | int | float):
+            reason = f"{where}: Its 'id' is {reprlib.repr(name)}: give a text or a number."
+            yield number, _BadRow(None, reason)
+            continue
+        name = str(name)
         if name in seen:
             yield number, _BadRow(name, f"{where}: row {seen[name]} has the id {name!r} already. Give each its own.")
             continue
@@ -202,9 +211,11 @@ def _request(name: str, row: Mapping[str, Any], defaults: RowDefaults) -> Reques
     """Return the request of a row; in a CSV every value is a text, and may be empty."""
     given = {key: value for key, value in row.items() if value is not None and value != ""}
     if "text" not in row:
-        raise DataError(f"It has no 'text'. It has: {', '.join(map(repr, row)) or 'nothing'}.")
-    if not isinstance(text := given.get("text", ""), str):
-        raise DataError(f"Its 'text' is {text!r}, which is no text. Put it between quotes.")
+        raise DataError(f"It has no 'text'. It has: {', '.join(map(repr, row)) or 'nothing':.500}.")
+    for key in ("text", "landing", "task"):
+        if not isinstance(value := given.get(key, ""), str):
+            raise DataError(f"Its {key!r} is {reprlib.repr(value)}, which is no text. Put it between quotes.")
+    text = given.get("text", "")
     units = [unit for unit in Unit if unit in given]
     if len(units) > 1:
         raise DataError(f"It has {' and '.join(units)}: a text has one target.")
@@ -253,7 +264,7 @@ def _open_job(
             else:
                 write_whole(job_file, json.dumps(job) + "\n")
             yield JsonLines(out), JsonLines(rejects)
-    except ImpatienceError:
+    except ImpatienceError:  # some are an OSError too
         raise
     except OSError as error:
         raise RunError(f"{out} cannot be written: {error.strerror or error}.") from error

@@ -29,6 +29,8 @@ def read(name: str) -> str:
         OptionError: If reading it needs a package that is not installed.
     """
     what = "standard input" if name == "-" else repr(name)
+    if not name:
+        raise SourceError("The name of a file is empty. Name a text file, or - for standard input.")
     try:
         content = _stdin() if name == "-" else Path(name).expanduser().read_bytes()
     except FileNotFoundError:
@@ -37,6 +39,8 @@ def read(name: str) -> str:
         raise SourceError(f"{name!r} is a folder. Name the files in it, e.g. {name.rstrip('/')}/*.txt.") from None
     except OSError as error:
         raise SourceError(f"{what} cannot be read: {error.strerror}.") from None
+    except (RuntimeError, ValueError) as error:  # ~name of an unknown user; a byte that no name may have
+        raise SourceError(f"{what} is no name of a file: {error}. Name a text file.") from None
     if content.startswith(b"%PDF-") or name.lower().endswith(".pdf"):
         text = _pdf(content, what)
     elif name.lower().endswith((".html", ".htm")):
@@ -50,21 +54,23 @@ def read(name: str) -> str:
 
 
 def _stdin() -> bytes:
-    """Read standard input; a replacement of ``sys.stdin`` may have text only."""
+    """Read standard input; a replacement of ``sys.stdin`` may have text only, and it may be closed."""
+    if sys.stdin is None:
+        return b""
     if isinstance(sys.stdin, io.TextIOWrapper):
         return bytes(sys.stdin.buffer.read())
-    return sys.stdin.read().encode()
+    return sys.stdin.read().encode(errors="surrogatepass")
 
 
 def _plain(content: bytes, what: str) -> str:
     """Decode a text in UTF-8, or in UTF-16 if it has a byte order mark."""
-    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    wide = content[:2] in (b"\xff\xfe", b"\xfe\xff")
     try:
-        text = content.decode(encoding)
+        text = content.decode("utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise SourceError(
-            f"{what} is not a text file in UTF-8 (byte {error.start + 1:,} cannot be read). Save it as UTF-8, e.g. "
-            f"iconv -f latin1 -t utf-8; of a document, save the text first."
+            f"{what} is not a text file in {'UTF-16' if wide else 'UTF-8'} (byte {error.start + 1:,} cannot be read). "
+            f"Save it as UTF-8, e.g. iconv -f latin1 -t utf-8; of a document, save the text first."
         ) from None
     if "\0" in text:
         raise SourceError(f"{what} is not a text file: it has bytes of value 0. Save its text first.")

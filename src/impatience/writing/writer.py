@@ -147,7 +147,7 @@ class Writer:
     ) -> Iterator[tuple[int, Result | SourceError]]:
         """Write requests whose sources the model can read at once, with retries; see ``write_with_retries``."""
         of_each = [self.prompts.tries(request, tries) for request in requests]
-        return write_with_retries(requests, of_each, write, self.model.vocabulary, self.prompts.task)
+        return write_with_retries(requests, of_each, write, self.model.vocabulary)
 
     def plan(self, requests: Sequence[Request], budget: int | None = None, *, times: int = 1) -> list[list[int]]:
         """Return the positions of texts that are written together, for a caller that has other processes write them.
@@ -267,11 +267,11 @@ class Writer:
         silent = {**options, **stream_options([stream], pieces=False)}
         source = shorten_source(stream.request, self.prompts, partial(self.write_many, **silent), stream.report_stage)
         stream.parts, stream.note = source.parts, source.note
-        judged, first = replace(source.request, task=source.request.task or self.prompts.task), list[Result]()
+        first = list[Result]()
 
         def write(attempts: Sequence[Request]) -> Iterator[dict[int, Result]]:
             if first:
-                stream.report_stage(describe_retry(judged, first[0], attempts), first[0].length)
+                stream.report_stage(describe_retry(source.request, first[0], attempts), first[0].length)
             for positions in self.plan(attempts):
                 batch = [attempts[n] for n in positions]
                 streams = [stream]

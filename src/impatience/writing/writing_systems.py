@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
-from impatience.lengths import Unit, measure
+from impatience.lengths import Unit, measure, unspaced
 
-_UNSPACED = re.compile(
-    "[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
-)
-"""Thai and Lao, Burmese, Khmer, kana, and Chinese characters."""
 _JOINER, _SELECTOR = "\u200d", "\ufe0f"
 _FLAG_LETTERS = "".join(map(chr, range(0x1F1E6, 0x1F200)))
 _TAGS = "".join(map(chr, range(0xE0020, 0xE007F)))
-
-
-def unspaced(text: str) -> bool:
-    """Check whether a text is mostly in a script that sets no spaces between words."""
-    return 2 * len(_UNSPACED.findall(text)) > sum(map(str.isalpha, text))
 
 
 def whole_ending(text: str) -> str:
