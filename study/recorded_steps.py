@@ -2,11 +2,11 @@
 
     python study/recorded_steps.py [--models qwen2,llama,gpt2] [--compared 30] [--steps 200] [--full] [--out FILE]
 
-Every model has random weights, with large biases of queries and keys, and trains on made-up rows with ``glide``, mixed units and decoys, as by ``impatience
-train``. First, each of ``--compared`` steps is computed twice from the same weights, recorded and plain, and the largest
-difference of a gradient, as a share of its norm, is kept. Then two runs of ``--steps`` steps, one of each kind, are
-trained from the same weights; noise of the arithmetic lets their losses drift apart a little. ``--full`` trains all
-weights instead of adapters. Needs a CUDA GPU.
+Every model has random weights, with large biases of queries and keys, and trains on made-up rows as by ``impatience
+train`` with ``glide``, mixed units and decoys. First, each of ``--compared`` steps is computed twice from the same
+weights, recorded and plain, and the largest difference of a gradient, as a share of its norm, is kept. Then two runs of
+``--steps`` steps, one of each kind, are trained from the same weights; noise of the arithmetic lets their losses drift
+apart a little. ``--full`` trains all weights instead of adapters. Needs a CUDA GPU.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import reprlib
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
