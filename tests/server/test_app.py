@@ -24,6 +24,8 @@ def test_a_reply_has_the_text_and_its_report(client: Client, writer: Writer) -> 
         "target": 7,
         "unit": "words",
         "landed": alone.landed,
+        "finished": alone.finished,
+        "looping": alone.looping,
         "eos_probability": alone.eos_probability,
         "parts": 1,
         "note": "",

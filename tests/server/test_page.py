@@ -227,6 +227,12 @@ def test_screen_readers_hear_only_the_start_and_the_end(page: WritingPage) -> No
             fake_server.write_text,
             "20 words, within your limit of 40. The length was enforced: the model's own",
         ),
+        (
+            "natural",
+            fake_server.write_unfinished,
+            "40 words, but the text breaks off.",
+        ),
+        ("natural", fake_server.write_looping, "40 words, but the text repeats itself."),
     ],
 )
 def test_the_report_explains_length_and_ending(page: WritingPage, landing: str, reply: Reply, report: str) -> None:

@@ -182,6 +182,8 @@ def write(handler: Handler, extra: int = 0, stage: str = "", **report: Any) -> N
         "target": target,
         "unit": unit,
         "landed": "natural" if landing == "natural" else "forced",
+        "finished": True,
+        "looping": False,
         "eos_probability": 0.87 if landing == "natural" else 0.03,
         "parts": 1,
         "note": "",
@@ -199,6 +201,16 @@ def write_text(handler: Handler) -> None:
 def write_too_long(handler: Handler) -> None:
     """Write three words too many."""
     write(handler, 3, landed="missed")
+
+
+def write_unfinished(handler: Handler) -> None:
+    """Write a text that breaks off at its target."""
+    write(handler, landed="forced", finished=False)
+
+
+def write_looping(handler: Handler) -> None:
+    """Write a text that repeats itself."""
+    write(handler, landed="forced", looping=True)
 
 
 def write_in_parts(handler: Handler) -> None:

@@ -163,17 +163,14 @@ def _ending(result: Result | None) -> dict[str, Any]:
 
 
 def finish_reason(result: Result) -> str:
-    """Return "stop" for a text that landed by itself or ends at the end of a sentence, "length" for one that does not.
-
-    A limit, or the length that was enforced, cut the latter.
-    """
-    whole = result.landed == "natural" or (result.ended and ends_sentence(result.text))
-    return "stop" if whole else "length"
+    """Return "stop" for a finished text, and "length" for one that a limit or its target cut."""
+    return "stop" if result.finished else "length"
 
 
 def _usage(result: Result, source_tokens: int) -> dict[str, Any]:
     """Return the counts of tokens, and a short report: LangChain keeps the usage, and no field of our own beside it."""
-    report = {"length": result.length, "target": result.target, "unit": str(result.unit), "landed": result.landed}
+    kept = ("length", "target", "unit", "landed", "finished", "looping")
+    report = {name: value for name, value in report_fields(result).items() if name in kept}
     total = source_tokens + result.tokens
     counts = {"prompt_tokens": source_tokens, "completion_tokens": result.tokens, "total_tokens": total}
     return {**counts, "report": report}

@@ -64,6 +64,8 @@ class Report(BaseModel):
     target: int
     unit: str
     landed: Literal["natural", "forced", "missed"]
+    finished: bool = Field(description="Whether the text ends as a whole one.")
+    looping: bool = Field(description="Whether the text repeats itself.")
     eos_probability: float = Field(description="The model's probability of ending where the text ends.")
     parts: int = Field(description="Number of parts in which the source was read.")
     note: str = Field(description="Explains reading in parts, or why words cannot be counted.")

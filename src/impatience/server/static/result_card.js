@@ -56,6 +56,7 @@ export class ResultCard {
     this.showState("done", text);
     this.showProgress(report.length, report.target, report.unit);
     this.element.dataset.landed = report.landed;
+    this.element.dataset.finished = report.finished && !report.looping;
     this.showReport(lengthSentence(report), endingSentences(report, landing));
   }
 
@@ -74,6 +75,7 @@ export class ResultCard {
   showState(state, text) {
     this.state = this.element.dataset.state = state;
     delete this.element.dataset.landed;
+    delete this.element.dataset.finished;
     this.element.setAttribute("aria-busy", state === "waiting" || state === "writing");
     this.find(".text").textContent = text;
     this.find(".retry").hidden = state !== "failed";
