@@ -102,7 +102,7 @@ def test_recorded_steps_attend_without_a_mask(kind: str, masked: bool, monkeypat
         return attend(*args, attn_mask=attn_mask, **kwargs)
 
     ids = torch.randint(4, 20, (2, 9))
-    inputs = {"input_ids": ids, "labels": ids} if model.config.is_encoder_decoder else {"input_ids": ids}
+    inputs = {"input_ids": ids} | ({"labels": ids} if model.config.is_encoder_decoder else {"use_cache": False})
     plain = model(**inputs).logits
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watch)
