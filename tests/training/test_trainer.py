@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from impatience.training.cuda_graphs import TrainingGraphs, causal_attention
 from impatience.training.run import train
 from impatience.training.run_folder import Run
 from impatience.training.trainer import GroupedSampler, can_use_graphs, pad_to_shape, prompts, token_loss
 from support.recipes import toy
+from support.toys import tiny_model
 
 
 def test_eos_weight_applies_only_at_eos() -> None:
@@ -63,6 +66,51 @@ def test_recorded_steps_train_like_plain_ones(changes: dict[str, Any], tmp_path:
         folder = train(recipe, tmp_path / str(graphs))
         losses.append([line["loss"] for line in Run(folder).metrics() if "loss" in line])
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU: run the tests on a machine that has one")
+@pytest.mark.parametrize("length", [64, 192, 256])
+def test_recorded_gradients_are_those_of_plain_steps_with_large_biases(length: int) -> None:
+    model = tiny_model("qwen2", hidden_size=896, num_attention_heads=14, num_key_value_heads=2).bfloat16().cuda()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith(("q_proj.bias", "k_proj.bias")):
+                weight.normal_(std=20)
+    batch = {"input_ids": torch.randint(4, 64, (16, length), device="cuda")}
+
+    def body(tensors: dict[str, Tensor]) -> Tensor:
+        loss: Tensor = model(**tensors, labels=tensors["input_ids"], use_cache=False).loss
+        loss.backward()
+        return loss
+
+    body(batch)
+    plain = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    graphs = TrainingGraphs(model, list(model.parameters()))
+    graphs.step(batch, 0, body)
+    for weight, gradient in zip(graphs.gradients, plain, strict=True):
+        assert torch.nn.functional.cosine_similarity(weight.flatten(), gradient.flatten(), 0) > 0.99
+
+
+@pytest.mark.parametrize(("kind", "masked"), [("qwen2", False), ("gpt2", False), ("mistral", True), ("t5", True)])
+def test_recorded_steps_attend_without_a_mask(kind: str, masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model(kind)
+    seen: list[bool] = []
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def watch(*args: Any, attn_mask: Tensor | None = None, **kwargs: Any) -> Tensor:
+        seen.append(attn_mask is not None)
+        return attend(*args, attn_mask=attn_mask, **kwargs)
+
+    ids = torch.randint(4, 20, (2, 9))
+    inputs = {"input_ids": ids} | ({"labels": ids} if model.config.is_encoder_decoder else {"use_cache": False})
+    plain = model(**inputs).logits
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watch)
+    with causal_attention(model):
+        recorded = model(**inputs).logits
+    assert any(seen) == masked
+    assert model.config._attn_implementation == "sdpa"
+    assert torch.allclose(recorded, plain, atol=1e-5)
 
 
 def test_grouped_sampler_yields_every_row_once_and_similar_lengths_together() -> None:
