@@ -29,6 +29,7 @@ from impatience.control.attach import attach
 from impatience.control.model import LengthControlled
 from impatience.environment import environment
 from impatience.sources import toy
+from impatience.sources.pretrained import build_model
 from impatience.training.recipe import Recipe
 from impatience.training.run import training_arguments
 from impatience.training.run_folder import Run
@@ -149,7 +150,7 @@ def run(name: str, steps: int, batch: int, full: bool, kind: type[LengthTrainer]
 def controlled(name: str, full: bool) -> LengthControlled:
     """Return a model with random weights and ``glide``, and with adapters unless all weights are trained."""
     torch.manual_seed(0)
-    base: Any = transformers.AutoModelForCausalLM.from_config(MODELS[name]())
+    base: Any = build_model(MODELS[name]())
     base.to("cuda" if torch.cuda.is_available() else "cpu")
     with torch.no_grad():
         for weight_name, weight in base.named_parameters():

@@ -44,7 +44,7 @@ def signals_of(model: LengthControlled) -> list[Any]:
     """Note the signal that each pass of the decoder gets."""
     seen: list[Any] = []
     decoder = model.family.decoder_of(unwrap(model.base))
-    decoder.register_forward_pre_hook(lambda *_: seen.append(model.steering.current))
+    decoder.register_forward_pre_hook(lambda *_: seen.append(model.steering.thread.signal))
     return seen
 
 

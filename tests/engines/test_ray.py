@@ -26,6 +26,7 @@ from impatience.engines import ENGINES, Task, choose
 from impatience.engines.ray import Actor, Numbered, Ray, each_once, worker_resources
 from impatience.errors import ModelFilesError, OptionError, RunError, UnknownNameError
 from impatience.evaluation import run
+from impatience.files import LOCK
 from impatience.sources import toy
 from impatience.strategies import STRATEGIES
 from impatience.writing import batch_job
@@ -140,7 +141,7 @@ def test_an_evaluation_comes_to_the_same_report(
         assert command(monkeypatch, *asked, "--out", tmp_path / engine, "--engine", engine) == 0, (
             capsys.readouterr().err
         )
-    names = sorted(file.name for file in (tmp_path / "local").iterdir())
+    names = sorted(file.name for file in (tmp_path / "local").iterdir() if file.name != LOCK)
     assert names == ["config.json", "predictions.jsonl", "report.json", "rows.parquet"]
     for name in names:
         assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "local" / name).read_bytes(), name

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from impatience.errors import OptionError, UnsupportedModelError
 from impatience.families import unwrap
-from impatience.sources.pretrained import model_class
+from impatience.sources.pretrained import build_model
 
 KEY = "_extra_state"  # PyTorch's name
 WEIGHTS = "model.safetensors"  # the Trainer's name
@@ -70,7 +70,7 @@ def rebuild_base(content: dict[str, Any], **options: Any) -> Any:
         raise UnsupportedModelError("A Trainer's folder of a quantized model cannot be loaded. Use save_pretrained.")
     config = AutoConfig.for_model(settings.pop("model_type"), **settings)
     chosen = {name: value for name, value in options.items() if value not in (None, "auto")}
-    base: Any = model_class(config).from_config(config, trust_remote_code=False, **chosen)
+    base: Any = build_model(config, **chosen)
     base.generation_config = GenerationConfig.from_dict(content["generation"])
     for number, (name, adapter) in enumerate(content["adapters"].items()):
         # The weights are loaded afterwards, so they need no initialisation of their own.

@@ -126,17 +126,17 @@ class GenerateSteering:
         """Set the signal for the last columns of (B, T) ids."""
         steering, rows = self._steering, ids.shape[0]
         if steering.conventions == "authors" and columns == ids.shape[1]:
-            steering.current = PassSignal()  # their first step gets no signal
+            steering.thread.signal = PassSignal()  # their first step gets no signal
         elif columns > 1 or rows > ROWS or self._precomputed is None:
             columns = max(1, min(columns, ids.shape[1] - self._prompt))
-            steering.current = steering.pass_signal(self._targets, ids, columns)
+            steering.thread.signal = steering.pass_signal(self._targets, ids, columns)
         else:
             targets = self._cpu_targets.repeat(rows)
             written = torch.arange(ids.shape[1]) >= targets.start[:, None]
             progress = steering.vocabulary.progress(ids.cpu(), written, targets.unit)[:, -1].tolist()
             lengths = targets.target.tolist()
             projected = self._precomputed.lookup([*map(min, progress, lengths)], lengths)
-            steering.current = PassSignal(projected=projected)
+            steering.thread.signal = PassSignal(projected=projected)
 
 
 @contextmanager

@@ -173,7 +173,7 @@ class LengthControlled(nn.Module):
             The base model's output.
         """
         kwargs |= {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
-        if self.steering.current is None:  # called as ``forward``, not as the model
+        if self.steering.thread.signal is None:  # called as ``forward``, not as the model
             lengths = (target_tokens, target_words, target_characters, target_sentences, progress, prompt_lengths)
             return self(**dict(zip(LENGTHS, lengths, strict=True)), compute_loss=compute_loss, **kwargs)
         if not compute_loss:

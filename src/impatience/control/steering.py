@@ -41,6 +41,12 @@ class PassSignal:
     progress: tuple[Tensor, Tensor] | None = None  # (B, T) and target (B, 1), for an attention bias
 
 
+class ThreadSignal(threading.local):
+    """The signal of a thread's forward passes; None outside of ``Steering.use``."""
+
+    signal: PassSignal | None = None
+
+
 class Steering(nn.Module):
     """A method applied to the decoder of a model without wrappers.
 
@@ -66,26 +72,17 @@ class Steering(nn.Module):
             raise ModelFilesError("The model's token embeddings are damaged: they hold NaN or infinite values.")
         self.factor = 1.0  # of the amplitude, for a schedule in training
         self.projections = nn.ModuleDict()
-        self._lock, self._here = threading.RLock(), threading.local()
+        self._lock, self.thread = threading.RLock(), ThreadSignal()
         self._handles = list(self._register_hooks(model))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what cannot be pickled: the lock, the signal of a running pass, and the family's functions."""
-        return {**self.__dict__, "family": None, "_lock": None, "_here": None}
+        return {**self.__dict__, "family": None, "_lock": None, "thread": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Make a lock of its own for a copy; ``LengthControlled`` finds the family again."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._lock, self._here = threading.RLock(), threading.local()
-
-    @property
-    def current(self) -> PassSignal | None:
-        """The signal that this thread's forward passes get; None outside of ``use``."""
-        return getattr(self._here, "signal", None)
-
-    @current.setter
-    def current(self, signal: PassSignal | None) -> None:
-        self._here.signal = signal
+        self._lock, self.thread = threading.RLock(), ThreadSignal()
 
     def _register_hooks(self, model: Any) -> Iterator[Any]:
         decoder, layers = self.family.decoder_of(model), self.family.layers_of(model)
@@ -132,11 +129,11 @@ class Steering(nn.Module):
 
     @contextmanager
     def _set(self, signal: PassSignal | None) -> Iterator[None]:
-        outer, self.current = self.current, signal
+        outer, self.thread.signal = self.thread.signal, signal
         try:
             yield
         finally:
-            self.current = outer
+            self.thread.signal = outer
 
     def checkpoint_options(self, given: dict[str, Any] | None) -> dict[str, Any]:
         """Return the arguments for ``torch.utils.checkpoint``: the caller's, and what keeps the signal."""
@@ -165,7 +162,7 @@ class Steering(nn.Module):
             with recompute, self._set(signal):
                 yield
 
-        return forward, recompute_with(self.current)
+        return forward, recompute_with(self.thread.signal)
 
     def detach(self) -> None:
         """Remove all hooks from the model."""
@@ -213,16 +210,16 @@ class Steering(nn.Module):
         return self.method.embedding(progress, target, self.width) * (self.amplitude * self.factor)
 
     def _add_at_input(self, scale: float, decoder: Any, args: Any, kwargs: Any) -> Any:
-        if self.current is None or self.current.embedding is None:
+        if self.thread.signal is None or self.thread.signal.embedding is None:
             return None
         ids = args[0] if args else kwargs.get("input_ids")
         embeds = kwargs.get("inputs_embeds")
         embeds = decoder.get_input_embeddings()(ids) if embeds is None else embeds
-        kwargs = {**kwargs, "inputs_embeds": _add_to_last(embeds, self.current.embedding / scale)}
+        kwargs = {**kwargs, "inputs_embeds": _add_to_last(embeds, self.thread.signal.embedding / scale)}
         return ((None, *args[1:]), kwargs) if args else (args, {**kwargs, "input_ids": None})
 
     def _add_at_layer(self, number: int, name: str, _: nn.Module, args: Any) -> Any:
-        current = self.current
+        current = self.thread.signal
         if current is None:
             return None
         if current.projected is not None:
@@ -232,7 +229,7 @@ class Steering(nn.Module):
         return None
 
     def _bias_attention(self, config: Any, attention: nn.Module, args: Any, kwargs: Any) -> Any:
-        current = self.current
+        current = self.thread.signal
         if current is None or current.progress is None or not isinstance(self.method, AttentionMethod):
             return None
         reader = self.family.reader

@@ -51,6 +51,11 @@ def model_class(config: Any) -> Any:
     return transformers.AutoModelForCausalLM if whole else transformers.AutoModelForImageTextToText
 
 
+def build_model(config: Any, **options: Any) -> Any:
+    """Build a model of a configuration, with random weights."""
+    return model_class(config).from_config(config, trust_remote_code=False, **options)
+
+
 def load_adapter_weights(base_model: Any, name: str | Path, **hub: Any) -> Any:
     """Put a PEFT adapter on its base model."""
     from peft import PeftModel
