@@ -1,6 +1,6 @@
 """Let an instruct model write its own training rows: prompts, documents, and answers of many lengths.
 
-    python study/teach_rows.py MODEL OUT [--texts FILE.jsonl …] [--turns N] [--documents N] [--asks N] [--seconds S]
+    python study/teach/rows.py MODEL OUT [--texts FILE.jsonl …] [--turns N] [--documents N] [--asks N] [--seconds S]
 
 The model invents user turns (the chat template up to an open user turn, and a few first words of ours), writes
 documents of many kinds, and answers: its own turns, and instructions over its documents and over given texts
@@ -33,7 +33,7 @@ from impatience.data import Encoder, Request
 from impatience.decoding.generator import TextGenerator
 from impatience.lengths import Unit, ends_sentence, measure, split_sentences
 
-PROMPTS = yaml.safe_load(Path(__file__).with_name("teach_prompts.yaml").read_text(encoding="utf-8"))
+PROMPTS = yaml.safe_load(Path(__file__).with_name("prompts.yaml").read_text(encoding="utf-8"))
 _PROGRAMS = re.compile(
     r"\b(code|function|python|javascript|program|algorithm|sql|html|array|words?|sentences?)\b|[`{}<>=]"
 )
