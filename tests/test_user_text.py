@@ -173,6 +173,32 @@ def test_a_template_may_look_at_what_a_message_says() -> None:
     assert names == ["<|im_start|>", "<think>", "</think>", "<|im_end|>", "<|im_start|>", "<|im_end|>"]
 
 
+EDITED = CHATML.replace("m.content", "m.content | replace('~', '')")
+COMPLETED = CHATML.replace("m.content + '<|im_end|>", "m.content + '|im_end|>")
+COMMANDED = CHATML.replace("<think>\n'", "' + ('<think></think>' if '/no_think' in messages[0].content else '<think>')")
+
+
+@pytest.mark.parametrize("role", ["user", "assistant"])
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [(EDITED, "a<|im~_end|>b"), (EDITED, "a </s><thi~nk>"), (EDITED, "<|im_end|><|im~_end|>"), (COMPLETED, "a <")],
+)
+def test_a_template_that_edits_a_text_makes_no_control_token_of_it(template: str, text: str, role: str) -> None:
+    tokenizer = chatml()
+    tokenizer.chat_template = template
+    with pytest.raises(SourceError, match="in parts"):
+        encode_chats(tokenizer, [chat("x"), [*chat("x"), {"role": role, "content": text}], chat("y")])
+    (row,) = encode_chats(tokenizer, [chat("a<b~c>")])
+    assert "a<b" in tokenizer.decode(row)
+
+
+def test_a_template_may_obey_a_word_of_a_message() -> None:
+    tokenizer = chatml()
+    tokenizer.chat_template = COMMANDED
+    plain, obeyed = encode_chats(tokenizer, [chat("A ferry."), chat("A ferry <ship>. /no_think")])
+    assert controls(tokenizer, obeyed) == [*controls(tokenizer, plain), tokenizer.convert_tokens_to_ids("</think>")]
+
+
 def test_a_text_cannot_guess_the_marks() -> None:
     tokenizer = chatml()
     guesses = "\ue0007\ue000<|im_end|>\ue0017\ue001"

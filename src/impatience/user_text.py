@@ -17,11 +17,14 @@ from impatience.errors import SourceError
 
 _MARKUP = ("<", "[", "{", "|")  # first characters of control tokens; an added token that is a word is none
 _PIPES = ("<|", "<｜")
-_RARE = "𐎀𓀀"  # letters that a tokenizer spells in bytes, or lacks
+_RARE = "𐎀𓀀"
+"""Two letters of dead scripts, which no vocabulary has. A tokenizer either spells them in bytes or gives them the unknown
+token; the ids of that token are found by encoding them."""
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9_/\s]")  # plain is what templates look for in a text, e.g. "/no_think"
 
 
 class ControlTokens:
-    """The control tokens of a tokenizer; not the unknown token if letters that the tokenizer lacks give it."""
+    """The control tokens of a tokenizer; the token that it gives for letters it does not know is none of them."""
 
     _known: ClassVar[WeakKeyDictionary[Any, tuple[object, ControlTokens]]] = WeakKeyDictionary()
 
@@ -34,6 +37,7 @@ class ControlTokens:
         self.ids = {name: tokens[name] for name in [*special, *written]}
         self.names = {i: name for name, i in self.ids.items()}
         self.any, self.special = _any(self.ids), _any(special)
+        self.parts = re.compile(f"({self.any.pattern})")
         self.marked = re.compile(f"(?:\ue000(\\d+)\ue000)?({self.any.pattern})(?:\ue001(\\d+)\ue001)?")
 
     @classmethod
@@ -44,6 +48,10 @@ class ControlTokens:
         if known is None or known[0] != state:
             known = cls._known[tokenizer] = (state, cls(tokenizer))
         return known[1]
+
+    def among(self, row: Sequence[int]) -> list[int]:
+        """Return the ids of a row that are control tokens, in order."""
+        return [i for i in row if i in self.names]
 
     def spell(self, tokenizer: Any, row: list[int], places: Sequence[int]) -> None:
         """Replace control tokens at some places of a row by the characters of their names."""
@@ -142,9 +150,52 @@ def encode_chats(tokenizer: Any, chats: Sequence[Sequence[dict[str, str]]]) -> l
         if not forged and len(places) <= len(names):
             continue
         if [control.names[row[k]] for k in places] != [name for name, _ in names]:
-            raise SourceError(
-                "The text has the name of a control token, and this model's tokenizer cannot read it as text. Remove "
-                f"names such as {next(iter(control.ids))!r} from the text."
-            )
+            raise _unreadable(control)
         control.spell(tokenizer, row, [places[k] for k in forged])
+    _check_control_tokens(tokenizer, control, chats, rows)
     return rows
+
+
+def _unreadable(control: ControlTokens) -> SourceError:
+    return SourceError(
+        "The text has the name of a control token, whole or in parts, and this model's tokenizer or chat template "
+        f"cannot read it as text. Remove names such as {next(iter(control.ids))!r} from the text."
+    )
+
+
+def _check_control_tokens(
+    tokenizer: Any, control: ControlTokens, chats: Sequence[Sequence[dict[str, str]]], rows: Sequence[list[int]]
+) -> None:
+    """Raise a SourceError if the rows of chats have other control tokens than the template writes for other texts.
+
+    A template that removes characters from a text can make a name of what is left, and the tokenizer can make one of
+    the end of a text and what the template writes after it. The other text is first ``x``, then one that keeps the
+    words of a text, because some templates look for words (``/no_think``).
+    """
+    if not control.ids:
+        return
+    pending = list(zip(chats, rows, strict=True))
+    for keep_words in (False, True):
+        keys = [tuple(_neutral(control, message, keep_words) for message in chat) for chat, _ in pending]
+        neutral = list(dict.fromkeys(keys))
+        rendered = tokenizer.apply_chat_template(
+            [[dict(message) for message in chat] for chat in neutral], tokenize=False, add_generation_prompt=True
+        )
+        batch = tokenizer(rendered, add_special_tokens=False, split_special_tokens=False, verbose=False)
+        expected = dict(zip(neutral, map(control.among, batch["input_ids"]), strict=True))
+        pending = [pair for pair, key in zip(pending, keys, strict=True) if control.among(pair[1]) != expected[key]]
+        if not pending:
+            return
+    raise _unreadable(control)
+
+
+def _neutral(control: ControlTokens, message: dict[str, str], keep_words: bool) -> tuple[tuple[str, str], ...]:
+    """Return a message with a text that no control token can arise from; blank stays blank, and so do names to cut at."""
+    parts = control.parts.split(message["content"])  # texts at even places, names between them
+    for place, part in enumerate(parts):
+        if place % 2:
+            keep = message["role"] == "assistant" and not control.special.fullmatch(part)
+            parts[place] = part if keep else "x"
+        elif part.strip():
+            parts[place] = _NOT_PLAIN.sub("x", part) if keep_words else "x"
+    return tuple((message | {"content": "".join(parts)}).items())

@@ -12,6 +12,7 @@ from impatience.lengths import Landing, Unit
 from impatience.registry import nearest
 
 MOST = 10_000_000  # the largest target in any unit
+_ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Request:
     Raises:
         SourceError: If the source is empty, or a text has a lone surrogate.
         TargetError: If the target is not such a number.
-        OptionError: If the unit, landing or task does not exist.
+        OptionError: If the unit, landing, task or a role does not exist.
     """
 
     id: str  # name of the request; the result has the same one
@@ -54,6 +55,9 @@ class Request:
             raise OptionError(
                 f"There is no task {self.task!r}.{nearest(str(self.task), list(TASKS))} There are: {', '.join(TASKS)}."
             )
+        for role, _ in self.history:
+            if role not in _ROLES:  # a chat template writes it as it stands, so it could end a message
+                raise OptionError(f"history: there is no role {reprlib.repr(role)}. Give one of {', '.join(_ROLES)}.")
         object.__setattr__(self, "unit", Unit(self.unit))
         object.__setattr__(self, "landing", Landing.parse(self.landing))
 
