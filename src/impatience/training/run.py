@@ -7,7 +7,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -54,14 +54,10 @@ def train(recipe: Recipe, out: Path | None = None, *, resume: bool = False, data
     elif data_dir is None and (used := before.facts()["data_dir"]):
         data_dir = Path(used)
     arguments = training_arguments(recipe, folder)
-    with ExitStack() as held:
-        if arguments.process_index == 0 and resume:
-            held.enter_context(lock_folder(folder, RunError))
+    with lock_folder(folder, RunError) if arguments.process_index == 0 else nullcontext():
         set_seed(recipe.train.seed)
         model, tokenizer = build_model(recipe)
         rows = {split: encode(recipe, split, model, tokenizer, data_dir) for split in ("train", "validation")}
-        if arguments.process_index == 0 and not resume:
-            held.enter_context(lock_folder(folder, RunError))  # now that nothing is wrong with the recipe
         _train_locked(recipe, folder, arguments, model, rows, data_dir, resume=resume)
     return folder
 
