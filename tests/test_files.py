@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from impatience.errors import ReportError, RunError
-from impatience.files import JsonLines, lock_file, lock_folder
+from impatience.files import JsonLines, lock_file, lock_folder, write_whole
 
 
 def test_half_a_line_is_left_out_and_a_damaged_one_is_none(tmp_path: Path) -> None:
@@ -95,3 +95,24 @@ def test_rows_that_cannot_be_written_leave_nothing_behind(tmp_path: Path, monkey
             lines.append([{"a": 2}, {"a": 3}])
     lines.append([{"a": 4}])
     assert lines.file.read_text() == '{"a": 1}\n{"a": 4}\n'
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, synced = tmp_path / "run.json", list[str]()
+
+    def record(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == tmp_path.stat().st_ino:
+            synced.append(file.read_text())
+            raise OSError(errno.EINVAL, "this disk syncs no folders")
+
+    monkeypatch.setattr(os, "fsync", record)
+    write_whole(file, "first")
+    assert synced == ["first"], "the folder is synced after the file has got its name"
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(file, "second")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"run.json": "first"}

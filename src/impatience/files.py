@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,25 +31,33 @@ def read_object(file: Path) -> dict[str, Any]:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a file so that it is complete or missing, whenever the process is killed."""
+    """Write a file so that it is complete or missing, whenever the process is killed; it is on disk on return."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(file)
+    try:
+        with temporary.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(file)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    sync(file.parent)
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the list of a folder's files, is on the disk."""
+    """Wait until a file is on the disk, or, where the system can do it, the list of a folder's files."""
     folder = path.is_dir()
-    if folder and os.name == "nt":
-        return  # Windows opens no folders
-    descriptor = os.open(path, os.O_RDONLY if folder else os.O_RDWR)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(path, os.O_RDONLY if folder else os.O_RDWR)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:  # Windows opens no folders, and some network disks sync none
+        if not folder or error.errno not in (errno.EACCES, errno.EINVAL, errno.ENOTSUP):
+            raise
 
 
 @contextmanager

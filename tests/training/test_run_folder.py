@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import re
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,7 @@ def checkpoint(folder: Path, step: int) -> Path:
         ("optimizer.pt", b"content", "optimizer.pt has changed"),
         ("shards/one", None, "shards/one is missing"),
         ("complete.json", b'{"step": 16', "complete.json cannot be read"),
-        ("complete.json", b'{"step": 16}', "complete.json cannot be read"),
+        ("complete.json", b'{"step": 16, "sha256": 5}', "complete.json cannot be read"),
     ],
 )
 def test_every_damage_of_a_checkpoint_is_found(name: str, content: bytes | None, reason: str, tmp_path: Path) -> None:
@@ -175,6 +175,35 @@ def test_damaged_files_of_a_run_are_named(name: str, content: str | None, messag
 
     with pytest.raises(RunError, match=re.escape(message)):
         resume()
+
+
+def test_a_checkpoint_of_an_earlier_version_is_called_so_and_stays(tmp_path: Path) -> None:
+    older = checkpoint(tmp_path, 8)
+    (older / "complete.json").write_text('{"step": 8}\n')
+    run = Run(tmp_path)
+    with pytest.raises(RunError, match="checkpoint-8 was written by an earlier version.*Start a new run with --out"):
+        run.remove_unusable_checkpoints(lambda _: None)
+    assert run.checkpoints() == [older]
+    newer = checkpoint(tmp_path, 16)
+    run.remove_unusable_checkpoints(lambda _: None)
+    assert run.checkpoints() == [older, newer], "the run goes on from the newer one"
+
+
+def test_older_checkpoints_are_removed_once_the_mark_of_the_new_one_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older, newer, seen = checkpoint(tmp_path, 8), tmp_path / "checkpoint-16", set[tuple[bool, bool]]()
+    newer.mkdir()
+
+    def record(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == newer.stat().st_ino:
+            seen.add(((newer / "complete.json").exists(), older.exists()))
+
+    monkeypatch.setattr(os, "fsync", record)
+    with Run(tmp_path, keep=1).writing_checkpoint(16, writes=True, wait=lambda: None):
+        (newer / "optimizer.pt").write_bytes(b"content")
+    assert (True, True) in seen, "the folder is synced with the mark in it, before the older one is removed"
+    assert Run(tmp_path).checkpoints() == [newer]
 
 
 def test_metrics_are_standard_json(tmp_path: Path) -> None:

@@ -25,6 +25,15 @@ def is_complete(folder: Path) -> bool:
     return (folder / COMPLETE).exists()
 
 
+def is_of_earlier_version(folder: Path) -> bool:
+    """Check whether the mark of a complete checkpoint has no checksums; earlier versions wrote none."""
+    try:
+        mark = json.loads((folder / COMPLETE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(mark, dict) and "step" in mark and "sha256" not in mark
+
+
 def find_damage(folder: Path) -> str:
     """Return what is wrong with a complete checkpoint; empty if every file is as it was written."""
     try:

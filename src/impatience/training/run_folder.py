@@ -25,7 +25,7 @@ from impatience.config import build
 from impatience.control.loading import resume_command
 from impatience.errors import OptionError, RunError
 from impatience.files import JsonLines, write_whole
-from impatience.training.checkpoint import find_damage, is_complete, mark_complete
+from impatience.training.checkpoint import find_damage, is_complete, is_of_earlier_version, mark_complete
 from impatience.training.recipe import Recipe
 
 CHANGEABLE = {"train.cuda_graphs", "train.precision"}
@@ -120,10 +120,15 @@ class Run:
         """Remove the checkpoints after the newest one that is complete and as it was written.
 
         Raises:
-            RunError: If some are complete, but each of them is damaged; then they stay.
+            RunError: If some are complete, but each of them is damaged or of an earlier version; then they stay.
         """
         damaged: dict[Path, str] = {}
         for path in reversed(self.checkpoints()):
+            if is_of_earlier_version(path):
+                raise RunError(
+                    f"{self.folder} cannot be continued: {path.name} was written by an earlier version, without "
+                    f"checksums. Start a new run with --out."
+                )
             if not (damage := find_damage(path)):
                 break
             damaged[path] = f"{path.name} is damaged: {damage}"
