@@ -18,8 +18,8 @@ from impatience.errors import SourceError
 _MARKUP = ("<", "[", "{", "|")  # first characters of control tokens; an added token that is a word is none
 _PIPES = ("<|", "<｜")
 _RARE = "𐎀𓀀"
-"""Two letters of dead scripts, which no vocabulary has. A tokenizer either spells them in bytes or gives them the unknown
-token; the ids of that token are found by encoding them."""
+"""Two letters of dead scripts, which no vocabulary has: a tokenizer spells them in bytes or gives them its unknown token,
+whose id is found by encoding them."""
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_/\s]")  # plain is what templates look for in a text, e.g. "/no_think"
 
 
@@ -190,7 +190,7 @@ def _check_control_tokens(
 
 
 def _neutral(control: ControlTokens, message: dict[str, str], keep_words: bool) -> tuple[tuple[str, str], ...]:
-    """Return a message with a text that no control token can arise from; blank stays blank, and so do names to cut at."""
+    """Return a message whose text gives no control token; blank text stays, and names that a template cuts at."""
     parts = control.parts.split(message["content"])  # texts at even places, names between them
     for place, part in enumerate(parts):
         if place % 2:
