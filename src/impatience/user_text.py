@@ -18,8 +18,8 @@ from impatience.errors import SourceError
 _MARKUP = ("<", "[", "{", "|")  # first characters of control tokens; an added token that is a word is none
 _PIPES = ("<|", "<｜")
 _RARE = "𐎀𓀀"
-"""Two letters of dead scripts, which no vocabulary has: a tokenizer spells them in bytes or gives them its unknown token,
-whose id is found by encoding them."""
+"""Two letters of dead scripts, which no vocabulary has: a tokenizer spells them in bytes or gives them its unknown
+token, whose id is found by encoding them."""
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_/\s]")  # plain is what templates look for in a text, e.g. "/no_think"
 
 

@@ -238,4 +238,5 @@ def test_a_service_closes_although_the_model_is_still_in_a_step(
                 server.stop()
                 assert waiting.result().error["code"] == "stopping"
         assert service.closed is not still_in_step
+        assert server.gave_up is still_in_step
     held.release.set()

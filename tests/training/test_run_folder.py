@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
-import re
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -181,7 +181,7 @@ def test_a_checkpoint_of_an_earlier_version_is_called_so_and_stays(tmp_path: Pat
     older = checkpoint(tmp_path, 8)
     (older / "complete.json").write_text('{"step": 8}\n')
     run = Run(tmp_path)
-    with pytest.raises(RunError, match="checkpoint-8 was written by an earlier version.*Start a new run with --out"):
+    with pytest.raises(RunError, match=r"checkpoint-8 was written by an earlier version.*Start a new run with --out"):
         run.remove_unusable_checkpoints(lambda _: None)
     assert run.checkpoints() == [older]
     newer = checkpoint(tmp_path, 16)

@@ -28,6 +28,9 @@ class Server(uvicorn.Server):
 
     It ends within ``stop_seconds``. If a signal has stopped it, the whole process is ended by then: no thread can be
     interrupted in a step of the model.
+
+    Attributes:
+        gave_up: Whether requests were cancelled because there was no more time, or at a second signal.
     """
 
     def __init__(self, app: FastAPI, stop_seconds: float = STOP_SECONDS) -> None:
@@ -35,7 +38,7 @@ class Server(uvicorn.Server):
         self.service: Service = app.state.service
         http = connection_class(self.service.limits)
         super().__init__(uvicorn.Config(app, http=http, backlog=_BACKLOG, timeout_graceful_shutdown=1, **options))
-        self.stop_seconds, self._deadline = stop_seconds, 0.0
+        self.stop_seconds, self._deadline, self.gave_up = stop_seconds, 0.0, False
 
     def stop(self) -> None:
         """Accept no more requests, and end when the open ones are answered."""
@@ -61,6 +64,7 @@ class Server(uvicorn.Server):
             if late > 0:
                 for open_request in self.service.open_requests:
                     open_request.cancel()
+                    self.gave_up = True
             self.should_exit = not self.service.open_requests or late > _ERROR_SECONDS
         return await super().on_tick(counter)
 
@@ -84,16 +88,21 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(app: FastAPI, sock: socket.socket, ready: Callable[[str], None], stop_seconds: float = STOP_SECONDS) -> None:
-    """Answer requests from a listening socket until a signal stops the server; ``ready`` gets the server's address."""
+    """Answer requests from a listening socket until a signal stops the server; ``ready`` gets the server's address.
+
+    The process ends with exit code 1 if not every request could be finished, so that a supervisor can tell.
+    """
     host, port = sock.getsockname()[:2]
     ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
     server = Server(app, stop_seconds)
     server.run(sockets=[sock])
     if not server.service.closed:
         _end_process()
+    if server.gave_up:
+        sys.exit(1)
 
 
 def _end_process() -> None:
     """End the process although a thread is still in a step of the model: Python would wait for it, or crash."""
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(1)
