@@ -260,6 +260,7 @@ def test_replicas_of_data_parallel_get_the_signal(method: str) -> None:
     assert torch.equal(replica(IDS, labels=labels_of(IDS, 2)).logits, expected)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_gets_the_signal_of_each_call() -> None:
     model = trained(method="pre")
     compiled: Any = torch.compile(model, backend="eager")

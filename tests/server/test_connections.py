@@ -15,7 +15,7 @@ from impatience.server import Access, Limits, connections
 from impatience.server.connections import most_connections
 from support.serving import KEY, NOTE, Client, HeldWriter, eventually, running
 
-SHORT = Limits(receive_seconds=0.2)
+SHORT = Limits(receive_seconds=0.2)  # for the head of a request, and 0.2 more for its body
 HEAD = "POST /v1/write HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 

@@ -29,6 +29,7 @@ def parsed(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line, parse_constant=refuse) for line in file.read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "accumulation"), [("loss", 2), ("gradient", 1)])
 def test_run_stops_and_continues_from_the_last_good_checkpoint(
     what: str, accumulation: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -3,13 +3,14 @@
 from impatience.data._encoding import IGNORED, Encoder, collate, pad_labels, pad_prompts
 from impatience.data._reading import file_checksum, read_rows
 from impatience.data._report import DataStats, length_stats, show_examples
-from impatience.data._requests import Request
+from impatience.data._requests import MOST, Request
 from impatience.data._templates import TASKS, TEMPLATES
 from impatience.data.base import DATASETS, Dataset, Example, Spec, checksum, load
 
 __all__ = [
     "DATASETS",
     "IGNORED",
+    "MOST",
     "TASKS",
     "TEMPLATES",
     "DataStats",

@@ -12,7 +12,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from impatience.server.settings import Limits
 
-_OTHER_SECONDS = 60.0  # most time for a request besides what ``Limits`` allows for receiving it and writing
+_OTHER_SECONDS = 60.0
+"""Most time for a request besides what ``Limits`` allows for receiving it and for writing.
+
+It is the time for reading the answer: 10 seconds, after which a stream ends (``_READ_SECONDS`` of ``app``), and
+50 more for a client that reads a page or a whole text slowly.
+"""
 
 
 class Connection(H11Protocol):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from impatience.data._requests import MOST
+from impatience.data import MOST
 from impatience.decoding.results import Result
 from impatience.decoding.retries import MOST_TRIES
 from impatience.lengths import Unit
