@@ -82,6 +82,19 @@ def test_long_source_is_cut_and_the_rest_of_the_prompt_stays(
     assert source.startswith(text)
 
 
+def test_a_long_source_is_tokenized_once_to_find_where_to_cut_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer, source, alone = byte_level_tokenizer(), "The ferry leaves. " * 40, []
+    encode = type(tokenizer).__call__
+
+    def record(self: Any, text: Any = None, **options: Any) -> Any:
+        alone.extend(one for one in ([text] if isinstance(text, str) else text) if one == source)
+        return encode(self, text, **options)
+
+    monkeypatch.setattr(type(tokenizer), "__call__", record)
+    Encoder(tokenizer, False, "summarize", 60)(Example("long", source, "Short."))
+    assert alone == [source]
+
+
 def test_examples_that_cannot_be_encoded_are_refused() -> None:
     tokenizer = byte_level_tokenizer()
     count = Encoder(tokenizer, True, "summarize", 50)(EXAMPLE)["target_tokens"]

@@ -15,7 +15,7 @@ from impatience.data._templates import TEMPLATES
 from impatience.data.base import Example
 from impatience.errors import DataError, LongTargetError, OptionError, TokenizerError
 from impatience.registry import nearest
-from impatience.user_text import encode_chats, encode_texts
+from impatience.user_text import ControlTokens, encode_chats, encode_text, encode_texts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -156,17 +156,24 @@ class Encoder:
         """Return the character positions where tokens end, for each source; estimated if the tokenizer does not say."""
         if not sources:
             return []
-        counts = map(len, encode_texts(self.tokenizer, sources, add_special_tokens=False))
-        ends = [
-            [len(source) * (token + 1) // count for token in range(count)]
-            for source, count in zip(sources, counts, strict=True)
-        ]
-        if self.tokenizer.is_fast:
-            options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
-            offsets = self.tokenizer(sources, return_offsets_mapping=True, **options)["offset_mapping"]
-            exact = [[end for _, end in row] for row in offsets]
-            ends = [one if len(one) == len(other) else other for one, other in zip(exact, ends, strict=True)]
-        return ends
+        if not self.tokenizer.is_fast:
+            return [_estimate_ends(source, len(self._encode(source))) for source in sources]
+        options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+        batch = self.tokenizer(sources, return_offsets_mapping=True, **options)
+        control, rows = ControlTokens.of(self.tokenizer), []
+        for source, ids, offsets in zip(sources, batch["input_ids"], batch["offset_mapping"], strict=True):
+            # A control token has more ids in a prompt, where it is spelled.
+            count = len(self._encode(source)) if control.among(ids) else len(ids)
+            rows.append([end for _, end in offsets] if count == len(ids) else _estimate_ends(source, count))
+        return rows
+
+    def _encode(self, source: str) -> list[int]:
+        return encode_text(self.tokenizer, source, add_special_tokens=False)
+
+
+def _estimate_ends(source: str, count: int) -> list[int]:
+    """Return positions where the tokens of a source would end if all had the same number of characters."""
+    return [len(source) * (token + 1) // count for token in range(count)]
 
 
 def collate(rows: Sequence[dict[str, Any]], pad_id: int, encoder_decoder: bool) -> dict[str, Tensor]:

@@ -242,11 +242,14 @@ def _parquet(path: Path, stream: BinaryIO) -> Rows:
 
 def _python_rows(batch: Any) -> Iterator[Row | str]:
     """Yield the rows of a batch, or for a row with a value that Python does not have, the reason."""
-    for number in range(batch.num_rows):
-        try:
-            yield batch.slice(number, 1).to_pylist()[0]
-        except (ArithmeticError, ValueError) as error:  # e.g. a string that is not UTF-8, the year 10,000
+    try:
+        yield from batch.to_pylist()
+    except (ArithmeticError, ValueError) as error:  # e.g. a string that is not UTF-8, the year 10,000
+        if batch.num_rows == 1:
             yield f"a value cannot be read ({error})"
+            return
+        for number in range(batch.num_rows):
+            yield from _python_rows(batch.slice(number, 1))
 
 
 _READERS: dict[str, Callable[[Path, BinaryIO], Rows]] = {
