@@ -16,6 +16,7 @@ from impatience import Result, Unit, Writer
 from impatience.cli import write
 from impatience.decoding.retries import TRIES
 from support.command_line import run
+from support.results import judged
 
 
 @pytest.mark.parametrize(
@@ -94,8 +95,8 @@ OWN = "The model ended there by itself."
     ],
 )
 def test_the_line_below_a_text_says_how_it_ended(facts: dict[str, Any], says: str) -> None:
-    result = Result(9, 10, Unit.WORDS, "natural", 0.5, text="It rained.")
-    line = write._status(replace(result, **facts))
+    result = judged(facts.get("text", "It rained."), 10, 10)
+    line = write._status(replace(result, **{"length": 9, **facts}))
     assert line == f"\n{facts.get('length', 9)} words of 10 asked for. {says}"
 
 

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from impatience.control.length_report import Landed
 from impatience.errors import ImpatienceError, ModelFilesError
+from impatience.judging import Landed
 from impatience.lengths import Unit
 from impatience.registry import Registry, require
 

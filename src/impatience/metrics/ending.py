@@ -1,7 +1,7 @@
 """Endings of texts, and repetition in them.
 
 *Finished*, *forced* and *missed* are the words of ``LengthReport``; the texts that are neither forced nor missed are
-its *natural* ones. A model can fill a long target with a loop, which no error of length shows: ``control.looping``
+its *natural* ones. A model can fill a long target with a loop, which no error of length shows: ``looping``
 defines *repeated* and *looping*.
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from impatience.config import option
-from impatience.control.looping import LOOP, is_looping, repeats
 from impatience.errors import OptionError
 from impatience.lengths import ends_sentence
+from impatience.looping import LOOP, is_looping, repeats
 from impatience.metrics.base import Aggregate, Column, Metric, Prediction
 
 
