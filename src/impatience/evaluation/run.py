@@ -297,10 +297,10 @@ def _write_batch(generator: TextGenerator, strategy: Strategy, seed: int, batch:
             result.length,
             generator.vocabulary.count(result.ids, Unit.TOKENS),
             result.ended,
+            result.finished,
             result.landed,
             result.eos_probability,
             result.tokens_spent,
-            result.finished,
         )
         for request, result in zip(requests, results, strict=True)
     ]
