@@ -99,3 +99,10 @@ def test_without_a_tokenizer_a_text_is_finished_if_the_model_ended_it() -> None:
         _, report = reporter.report([7, 8, EOS], 2, [0.1, 0.1, 0.6], [7, 8, choice])
         assert (report.finished, report.looping) == (finished, False)
         assert report.landed == ("natural" if finished else "forced")
+
+
+def test_a_full_stop_in_place_of_a_word_that_does_not_fit_finishes_no_sentence() -> None:
+    stop = model("byte_level").tokenizer.encode(".", add_special_tokens=False)[0]
+    text, report = scripted("The ferry leaves at seven in May.", liked=stop, target_characters=20, landing="exact")
+    assert (len(text), text[-1]) == (20, ".")
+    assert (report.landed, report.finished) == ("forced", False)

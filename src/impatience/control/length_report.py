@@ -87,9 +87,11 @@ class LengthReporter:
 
     def _added_full_stop(self, text: list[int], target: int, choices: Sequence[int]) -> bool:
         """Check whether the last token only closes an exact text's sentence, and was not the model's choice."""
-        if self.landing is not Landing.EXACT or self.unit is not Unit.WORDS or not choices or not text:
+        if self.landing is not Landing.EXACT or not choices or not text or choices[-1] == text[-1]:
             return False
-        return choices[-1] != text[-1] and self.vocabulary.count(text[:-1], Unit.WORDS) == target
+        if self.unit is Unit.CHARACTERS:  # the model's choice did not fit, and the full stop did
+            return bool(self.vocabulary.tables(torch.device("cpu")).sentence_end[text[-1]])
+        return self.unit is Unit.WORDS and self.vocabulary.count(text[:-1], Unit.WORDS) == target
 
 
 def _trim_to_end(ids: list[int], choice: int, vocabulary: Vocabulary) -> list[int]:
