@@ -20,11 +20,11 @@ import random
 import time
 from pathlib import Path
 
-from impatience.control.looping import repeats
 from impatience.data import Request, load
 from impatience.decoding.packing import ROWS
 from impatience.evaluation.run import load_evaluated_model
 from impatience.lengths import ends_sentence
+from impatience.looping import repeats
 
 EACH = 4
 """Lengths for each source."""

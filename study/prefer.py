@@ -26,12 +26,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from impatience.control.looping import repeats
 from impatience.data import Request, load
 from impatience.decoding.packing import ROWS
 from impatience.decoding.results import Result
 from impatience.evaluation.run import load_evaluated_model
 from impatience.lengths import Unit, ends_sentence
+from impatience.looping import repeats
 from impatience.metrics.closing import Closing
 from impatience.training import run
 from impatience.training.recipe import load_recipe

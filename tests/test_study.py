@@ -17,12 +17,12 @@ from impatience.bench.base import BenchSetup, generate_options
 from impatience.config import build
 from impatience.control.generation import GenerateSteering
 from impatience.decoding.results import Result
-from impatience.lengths import Unit
 from impatience.protocols import PROTOCOLS
 from impatience.strategies import STRATEGIES
 from impatience.training.recipe import load_recipe
 from impatience.training.shipped_recipes import find
 from impatience.vocabulary import Vocabulary
+from support.results import judged
 
 STUDY = Path(__file__).parents[1] / "study"
 
@@ -93,8 +93,7 @@ def test_a_profile_of_control_tells_its_parts_and_leaves_all_as_it_was() -> None
 
 def test_endings_are_right_where_they_are_over_on_the_target() -> None:
     def ending(text: str, number: int, ended: bool = True) -> Result:
-        length = len(text.split())
-        return Result(length, 4, Unit.WORDS, "missed", 0.5, text=text, ids=(1, 2, number), ended=ended)
+        return judged(text, len(text.split()), 4, ids=(1, 2, number), ended=ended)
 
     endings = [
         ending("It left the pier.", 3),

@@ -19,6 +19,7 @@ from torch import Tensor
 from impatience.errors import TokenizerError
 from impatience.lengths import SENTENCE_END, Unit, decode, measure
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -39,6 +40,7 @@ class Tables:
     carries_on: Tensor  # it begins with a letter or digit, so a full stop before it ended no sentence ("3.5")
     fragment: Tensor  # it begins inside a character that an earlier token began
     unfinished: Tensor  # it ends inside a character that a later token must complete
+    control: Tensor  # it has a control character, such as NUL, which no text needs
     opens: Tensor  # it reads the same at the beginning of a text (a WordPiece continuation does not)
 
     def to(self, device: torch.device) -> Tables:
@@ -147,6 +149,7 @@ class Vocabulary:
             sentence_end=flags(bool(SENTENCE_END.search(text)) for text in texts),
             carries_on=flags(text[:1].isascii() and text[:1].isalnum() for text in texts),
             fragment=flags(bool(piece) and piece[0] & 0xC0 == 0x80 for piece in self.pieces),
+            control=flags(_CONTROL.search(text) is not None for text in texts),
             unfinished=flags(bool(open_character(piece)) for piece in self.pieces),
             opens=flags(text == first.strip() for text, first in zip(stripped, alone, strict=True)),
         )

@@ -27,11 +27,11 @@ import torch
 import yaml
 
 from impatience.control.attach import attach
-from impatience.control.looping import is_looping
 from impatience.control.storage import load_base
 from impatience.data import Encoder, Request
 from impatience.decoding.generator import TextGenerator
 from impatience.lengths import Unit, ends_sentence, measure, split_sentences
+from impatience.looping import is_looping
 
 PROMPTS = yaml.safe_load(Path(__file__).with_name("prompts.yaml").read_text(encoding="utf-8"))
 _PROGRAMS = re.compile(

@@ -16,6 +16,7 @@ from impatience import Result, Unit, Writer
 from impatience.cli import write
 from impatience.decoding.retries import TRIES
 from support.command_line import run
+from support.results import judged
 
 
 @pytest.mark.parametrize(
@@ -94,8 +95,8 @@ OWN = "The model ended there by itself."
     ],
 )
 def test_the_line_below_a_text_says_how_it_ended(facts: dict[str, Any], says: str) -> None:
-    result = Result(9, 10, Unit.WORDS, "natural", 0.5, text="It rained.")
-    line = write._status(replace(result, **facts))
+    result = judged(facts.get("text", "It rained."), 10, 10)
+    line = write._status(replace(result, **{"length": 9, **facts}))
     assert line == f"\n{facts.get('length', 9)} words of 10 asked for. {says}"
 
 
@@ -113,6 +114,23 @@ def test_a_stopped_command_says_what_is_done_and_ends_tidily(
     assert (out, err.splitlines()[-1]) == ("", "Stopped: 0 of 2 texts done.")
     assert "Traceback" not in err
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_texts_are_printed_in_order_as_they_are_done_so_that_ctrl_c_loses_none_of_them(
+    folder: Path, article: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def batches(*_: Any, **__: Any) -> Any:
+        one, two, four = (Result(1, 1, Unit.WORDS, "natural", 0.5, text=text) for text in ("One.", "Two.", "Four."))
+        yield {1: two}
+        yield {3: four, 0: one}
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Writer, "write_batches", batches)
+    options = ["--words", "1,2,3,4", "-q", "--model", str(folder)]
+    run("write", article, *options, monkeypatch=monkeypatch, code=130)
+    out, err = capsys.readouterr()
+    assert out.split() == ["One.", "Two."]
+    assert err.splitlines()[-1] == "Stopped: 2 of 4 texts done."
 
 
 def test_a_terminal_that_lacks_characters_shows_their_numbers(

@@ -1,12 +1,21 @@
-"""Fingerprints change with every bit of the weights, and with nothing else."""
+"""Fingerprints change with every bit of the weights or of the files, and with nothing else."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import nn
+from transformers import AutoModelForCausalLM
 
-from impatience.control.fingerprint import COLUMNS, fingerprint
+from impatience import attach
+from impatience.control.fingerprint import COLUMNS, check_weights, files_fingerprint, fingerprint, weights_fingerprint
+from impatience.control.loading import open_model
+from impatience.errors import ModelFilesError
+from support.toys import byte_level_tokenizer, tiny_model
 
 
 def model(dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -18,28 +27,28 @@ def model(dtype: torch.dtype = torch.float32) -> nn.Module:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_every_changed_weight_is_noticed(dtype: torch.dtype) -> None:
-    one, seen = model(dtype), {fingerprint(model(dtype))}
-    assert fingerprint(one) in seen
+    one, seen = model(dtype), {weights_fingerprint(model(dtype))}
+    assert weights_fingerprint(one) in seen
     for weight in one.parameters():
         flat = weight.data.view(-1)
         for place in {0, len(flat) // 2, len(flat) - 1}:
             flat[place] *= 1.01
-            seen.add(fingerprint(one))
+            seen.add(weights_fingerprint(one))
     assert len(seen) == 1 + sum(len({0, w.numel() // 2, w.numel() - 1}) for w in one.parameters())
 
 
 def test_moved_weights_other_types_and_other_names_are_noticed() -> None:
-    one, before = model(), fingerprint(model())
+    one, before = model(), weights_fingerprint(model())
     with torch.no_grad():
         rows = one["large"].weight  # type: ignore[index]
         rows.copy_(rows[[1, 0, 2]])
-        assert fingerprint(one) != before
+        assert weights_fingerprint(one) != before
         rows.copy_(rows[[1, 0, 2]])
-        assert fingerprint(one) == before
+        assert weights_fingerprint(one) == before
         rows[0, :2] = rows[0, [1, 0]]
-        assert fingerprint(one) != before
-    assert fingerprint(model(torch.bfloat16)) != before
-    assert fingerprint(nn.ModuleDict({"named": model()})) != before
+        assert weights_fingerprint(one) != before
+    assert weights_fingerprint(model(torch.bfloat16)) != before
+    assert weights_fingerprint(nn.ModuleDict({"named": model()})) != before
 
 
 def test_layout_in_memory_does_not_matter() -> None:
@@ -49,4 +58,50 @@ def test_layout_in_memory_does_not_matter() -> None:
             weight.data = weight.data.T.contiguous().T
         else:
             weight.data = torch.cat([torch.zeros(1), weight.data.view(-1)])[1:].view(weight.shape)
-    assert fingerprint(one) == fingerprint(model())
+    assert weights_fingerprint(one) == weights_fingerprint(model())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A saved adapter, whose base model lies beside it."""
+    tokenizer = byte_level_tokenizer()
+    tiny_model("llama", vocab_size=len(tokenizer)).save_pretrained(tmp_path / "base")
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    adapted = get_peft_model(base, LoraConfig(r=4, target_modules=["q_proj"]))
+    attach(adapted, "glide", tokenizer=tokenizer).save_pretrained(tmp_path / "adapter")
+    return tmp_path
+
+
+def test_an_opened_model_has_the_fingerprint_of_its_files_whatever_became_of_them_in_memory(folder: Path) -> None:
+    before = files_fingerprint(folder / "adapter")
+    opened, _ = open_model(folder / "adapter", quiet=True)
+    next(opened.parameters()).data.mul_(1 + 1e-6)  # as if another processor had merged it
+    assert fingerprint(opened.to(torch.bfloat16)) == before
+    check_weights(opened, "mine", before)
+    with pytest.raises(ModelFilesError, match="the model 'mine' has other weights"):
+        check_weights(opened, "mine", "another")
+    in_memory = attach(tiny_model("llama"), "glide")
+    assert fingerprint(in_memory) == weights_fingerprint(in_memory)
+
+
+def test_every_changed_byte_of_the_weights_is_noticed_of_the_base_model_too(folder: Path) -> None:
+    seen = {files_fingerprint(folder / "adapter")}
+    files = [folder / "adapter" / "adapter_model.safetensors", folder / "base" / "model.safetensors"]
+    for file in files:
+        content = bytearray(file.read_bytes())
+        places = {0, len(content) // 2, len(content) - 1}
+        for place in places:
+            content[place] ^= 1
+            file.write_bytes(content)
+            seen.add(files_fingerprint(folder / "adapter"))
+    assert len(seen) == 1 + 3 * len(files)
+
+
+def test_changed_settings_are_noticed_but_not_where_the_base_model_lies(folder: Path) -> None:
+    settings, before = folder / "adapter" / "adapter_config.json", files_fingerprint(folder / "adapter")
+    (folder / "base").rename(folder / "moved")
+    moved = {**json.loads(settings.read_text()), "base_model_name_or_path": str(folder / "moved")}
+    settings.write_text(json.dumps(moved))
+    assert files_fingerprint(folder / "adapter") == before
+    settings.write_text(json.dumps({**moved, "lora_alpha": 99}))
+    assert files_fingerprint(folder / "adapter") != before

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from impatience.control.length_report import LengthReporter, is_whole
+from impatience.control.length_report import LengthReporter
 from impatience.lengths import Landing, Unit
 from impatience.vocabulary import Vocabulary
 from support.scripted import TEXT, model, scripted
@@ -89,31 +89,7 @@ def test_a_text_that_a_limit_cuts_at_a_full_stop_is_not_finished() -> None:
 def test_a_full_stop_that_the_landing_adds_finishes_no_sentence() -> None:
     stop = model("byte_level").tokenizer.encode(".", add_special_tokens=False)[0]
     text, report = scripted("The ferry leaves at seven and", liked=stop, target_words=4, landing="exact")
-    assert (text, report.stop_added, report.finished) == ("The ferry leaves at.", True, False)
-
-
-@pytest.mark.parametrize(
-    ("text", "whole"),
-    [
-        ("„Geh nach Hause.“", True),
-        ("他说：「走吧。」", True),
-        ("یہ ختم ہوا۔", True),
-        ("**It is done.**", True),
-        ("1. Open the door\n2. Close the door", True),
-        ("| a | b |", True),
-        ("```\nprint(1)\n```", True),
-        ("เรือออกตอนเจ็ดโมงเช้า", True),
-        ("The ferry leaves at", False),
-        ("渡船在早上七点离开港口，岛上的人", False),
-        ("And then…", False),
-        ("We met Dr.", False),
-        ("", False),
-    ],
-)
-def test_a_whole_text_ends_a_sentence_or_needs_no_full_stop(text: str, whole: bool) -> None:
-    assert is_whole(text, own_end=True) is whole
-    assert is_whole("A Ferry to Holm Island", own_end=True, title=True)
-    assert not is_whole("A Ferry to Holm", own_end=False, title=True), "the landing may have cut it"
+    assert (text, report.own_end, report.finished) == ("The ferry leaves at.", False, False)
 
 
 def test_without_a_tokenizer_a_text_is_finished_if_the_model_ended_it() -> None:
@@ -123,3 +99,10 @@ def test_without_a_tokenizer_a_text_is_finished_if_the_model_ended_it() -> None:
         _, report = reporter.report([7, 8, EOS], 2, [0.1, 0.1, 0.6], [7, 8, choice])
         assert (report.finished, report.looping) == (finished, False)
         assert report.landed == ("natural" if finished else "forced")
+
+
+def test_a_full_stop_in_place_of_a_word_that_does_not_fit_finishes_no_sentence() -> None:
+    stop = model("byte_level").tokenizer.encode(".", add_special_tokens=False)[0]
+    text, report = scripted("The ferry leaves at seven in May.", liked=stop, target_characters=20, landing="exact")
+    assert (len(text), text[-1]) == (20, ".")
+    assert (report.landed, report.finished) == ("forced", False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -137,3 +138,10 @@ def test_sentences_are_as_the_splitter_counts_them() -> None:
     assert (text, report.length) == ("The ferry leaves at seven.", 1)
     text, report = scripted(TEXT, target_sentences=2)
     assert (text, report.landed) == (TEXT, "natural")
+
+
+@pytest.mark.parametrize("unit", [Unit.WORDS, Unit.CHARACTERS])
+def test_no_text_gets_a_control_character(unit: Unit) -> None:
+    for seed, targets in cases(unit, 40)[:4]:
+        for text, _ in write("byte_level", unit, "exact", targets, seed):
+            assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", text)

@@ -1,24 +1,35 @@
-"""A result describes its own text, whatever changed it."""
+"""A result is what it was made with, and shows a part of it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from impatience import Result, Unit
+import pytest
 
-RAIN = Result(6, 6, Unit.WORDS, "natural", 0.9, text="It rained, and nobody went out.")
+from impatience import Result, Unit, judging
+from support.results import judged
+from support.writers import NOTE, new_writer
+
+RAIN = judged("It rained, and nobody went out.", 6, 6)
 
 
-def test_a_result_judges_its_text_and_whatever_replaces_it() -> None:
-    assert (RAIN.finished, RAIN.looping, RAIN.landed) == (True, False, "natural")
-    broken = replace(RAIN, text="It rained, and nobody went")
-    assert (broken.finished, broken.landed) == (False, "forced")
-    assert replace(broken, title=True, landed="natural").finished
-    looping = replace(RAIN, text="It rained. " * 20)
-    assert (looping.finished, looping.looping, looping.landed) == (True, True, "forced")
-    assert not replace(RAIN, ended=False).finished
-    assert not replace(RAIN, stop_added=True).finished
-    assert replace(looping, landed="missed").landed == "missed"
+def test_a_result_keeps_what_it_is_made_with() -> None:
+    open_end = Result(2, 2, Unit.WORDS, "natural", 0.5, finished=True, looping=True, text="It rained")
+    assert (open_end.finished, open_end.looping, open_end.landed) == (True, True, "natural")
+
+
+def test_a_text_is_judged_once_or_again_where_its_budget_cuts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, calls, texts, looping = new_writer("llama"), list[str](), list[Result](), judging.is_looping
+    generate = writer.generator.generate_with_signal
+    monkeypatch.setattr(judging, "is_looping", lambda text: calls.append(text) or looping(text))
+    monkeypatch.setattr(
+        writer.generator,
+        "generate_with_signal",
+        lambda *args, **kw: texts.extend(found := generate(*args, **kw)) or found,
+    )
+    writer.write(NOTE, words=6, tries=3)
+    assert len(texts) > 2
+    assert len(calls) <= sum(1 if text.ended else 2 for text in texts)
 
 
 def test_the_fields_that_are_shown() -> None:
@@ -30,7 +41,7 @@ def test_the_fields_that_are_shown() -> None:
         "landed": "natural",
         "finished": True,
         "looping": False,
-        "eos_probability": 0.9,
+        "eos_probability": 0.5,
         "parts": 1,
         "note": "",
         "drawn": False,

@@ -22,6 +22,7 @@ from impatience.decoding.retries import (
 from impatience.errors import OptionError, SourceError
 from impatience.lengths import Landing
 from support.generators import generator, new_generator
+from support.results import judged
 from support.toys import CORPUS
 
 WHOLE, OPEN, LOOP = "It rained.", "It rained and", "It rained. " * 20
@@ -33,7 +34,7 @@ def request(landing: Landing = NATURAL) -> Request:
 
 
 def text(length: int, words: str = WHOLE, ids: tuple[int, ...] = (), **facts: Any) -> Result:
-    return Result(length, length, Unit.WORDS, "natural", 0.5, text=words, ids=ids, **facts)
+    return judged(words, length, length, ids=ids, **facts)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,8 @@ def test_samples_are_the_worst_first_and_none_twice(reports: tuple[LoadedReport,
 
 def test_perfect_reports_have_no_worst_cases(tmp_path: Path) -> None:
     texts = [
-        replace(one, length=one.target, ended=True, text="All is well.") for one in predictions(0, 0.0, 3, high=30)
+        replace(one, length=one.target, ended=True, finished=True, text="All is well.")
+        for one in predictions(0, 0.0, 3, high=30)
     ]
     perfect = load([save(tmp_path / "a", "A", texts, metrics=("length",))])
     assert [(one.anchor, len(one.indices)) for one in choose_samples(perfect)] == [("samples", 3)]

@@ -160,6 +160,7 @@ def test_another_evaluation_is_refused_and_nothing_changes(
     with pytest.raises(ReportError, match=r'strategy \(\{"name": "Scripted", "off": 2\}, now .*"off": 3'):
         run(data, tmp_path, strategy=Scripted(off=3), resume=True)
     other = toy_model()
+    other.opened_from = str(tmp_path)  # it was opened by name, and has changed in memory since
     with torch.no_grad():
         next(other.parameters()).add_(0.01)
     with pytest.raises(ReportError, match="fingerprint"):

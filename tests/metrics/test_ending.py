@@ -15,13 +15,13 @@ def test_ending_by_hand() -> None:
     predictions = [
         prediction("The door is open.", eos_probability=0.75, tokens_spent=6),
         prediction("He said “stop!”", landed="forced", tokens_spent=10),
-        prediction("The door is", landed="missed", ended=False, eos_probability=0.25, tokens_spent=8),
-        prediction("We met Dr.", landed="missed", tokens_spent=4),
-        prediction("It was cut.", landed="missed", ended=False, eos_probability=0.5, tokens_spent=7),
-        prediction("A Ferry to Holm", whole=True, eos_probability=0.5, tokens_spent=7),
+        prediction("The door is", landed="missed", ended=False, finished=False, eos_probability=0.25, tokens_spent=8),
+        prediction("We met Dr.", landed="missed", finished=False, tokens_spent=4),
+        prediction("It was cut.", landed="missed", ended=False, finished=False, eos_probability=0.5, tokens_spent=7),
+        prediction("A Ferry to Holm", eos_probability=0.5, tokens_spent=7),
     ]
     scores = Ending().score(predictions)
-    assert scores["finished"] == [1, 1, 0, 0, 0, 1]
+    assert scores["completed"] == [1, 1, 0, 0, 0, 1]
     assert scores["uncut"] == [1, 1, 0, 1, 0, 1]
     assert scores["eos_at_stop"] == pytest.approx([0.75, math.nan, 0.25, math.nan, 0.5, 0.5], nan_ok=True)
     assert scores["forced"] == [0, 1, 0, 0, 0, 0]

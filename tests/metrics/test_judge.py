@@ -60,7 +60,7 @@ def judge(server: Server, tmp_path: Path) -> Judge:
 def prediction(text: str, *references: str, source: str = SOURCE) -> Prediction:
     return Prediction(
         key=text, id="1", group="", source=source, references=references, unit=Unit.WORDS, target=8, text=text,
-        length=8, tokens=9, ended=True, landed="natural", eos_probability=0.5, tokens_spent=10,
+        length=8, tokens=9, ended=True, finished=True, landed="natural", eos_probability=0.5, tokens_spent=10,
     )  # fmt: skip
 
 

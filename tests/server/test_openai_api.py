@@ -9,9 +9,10 @@ from typing import Any
 import openai
 import pytest
 
-from impatience import Result, Unit, Writer, attach
+from impatience import Writer, attach
 from impatience.server import Access, Limits
 from impatience.server.openai_api import IGNORED_HEADER
+from support.results import judged
 from support.serving import KEY, NAME, NOTE, Client, running
 from support.toys import CORPUS, tiny_model, wordpiece_tokenizer
 
@@ -107,7 +108,7 @@ def test_finish_reason_is_length_if_the_text_was_cut_or_breaks_off(
     text: str,
     reason: str,
 ) -> None:
-    result = Result(length=5, target=5, unit=Unit.WORDS, landed=landed, eos_probability=0.5, text=text, ended=ended)
+    result = judged(text, 5, 5, landed=landed, ended=ended)
     monkeypatch.setattr(writer, "write_streams", lambda streams, _: [one.finish(result) for one in streams])
     whole, *_, last = chat(client, NOTE), *chat(client, NOTE, stream=True)
     completion, *_, end = (

@@ -14,7 +14,9 @@ import torch
 from impatience.decoding.generator import TextGenerator
 from impatience.decoding.results import Result
 from impatience.errors import OptionError, TargetError, UnsupportedModelError
+from impatience.judging import is_whole
 from impatience.lengths import Unit, decode, ends_sentence, measure
+from impatience.looping import is_looping
 from impatience.strategies import STRATEGIES
 from impatience.strategies.metropolis import Chain
 from impatience.strategies.prompted_countdown import remove_markers
@@ -80,6 +82,13 @@ def test_each_result_agrees_with_its_text_and_ids(name: str, kind: str, unit: Un
         on_target = result.length == request.target or (
             name in ("at_most", "truncate_sentence") and result.length < request.target
         )
+        title = own.is_title(request)
+        assert result.looping == is_looping(result.text)
+        assert result.finished <= (result.ended and is_whole(result.text, own_end=result.own_end, title=title))
+        if result.landed == "natural":
+            assert result.finished
+            assert result.own_end
+            assert not result.looping
         if result.landed != "missed":
             assert on_target
             assert result.ended or name.startswith("truncate")

@@ -41,10 +41,10 @@ class Scripted(Strategy):
             count = max(1, request.target + int(torch.randint(-self.off, self.off + 1, ())))
             ids = tuple(torch.randint(4, generator.vocabulary.size, (count,)).tolist())
             length = generator.vocabulary.count(ids, request.unit)
-            landed: Any = "natural" if length == request.target else "missed"
+            landed: Any = "forced" if length == request.target else "missed"  # random words end no sentence
             text, spent = decode(generator.tokenizer, ids), count + 1
             results.append(
-                Result(length, request.target, request.unit, landed, 0.5, text=text, ids=ids, tokens_spent=spent)
+                Result(length, request.target, request.unit, landed, 0.5, False, text=text, ids=ids, tokens_spent=spent)
             )
         return results
 

@@ -53,6 +53,7 @@ def predictions(
                 length=length,
                 tokens=length,
                 ended=ended,
+                finished=ended,
                 landed="natural" if length == target else "missed",
                 eos_probability=chance.random() if ended else None,
                 tokens_spent=length + 1,

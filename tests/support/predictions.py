@@ -19,8 +19,8 @@ ENGLISH = CORPUS[:24]
 def prediction(text: str = "", *references: str, **fields: Any) -> Prediction:
     values = {
         "key": "k", "id": "i", "group": "", "source": "", "references": references, "unit": Unit.WORDS, "target": 10,
-        "text": text, "length": 10, "tokens": 10, "ended": True, "landed": "natural", "eos_probability": None,
-        "tokens_spent": 11,
+        "text": text, "length": 10, "tokens": 10, "ended": True, "finished": True, "landed": "natural",
+        "eos_probability": None, "tokens_spent": 11,
     }  # fmt: skip
     return Prediction(**(values | fields))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 
 from impatience import Unit
 from impatience.cli import commands
-from impatience.errors import RunError
+from impatience.control.fingerprint import files_fingerprint
+from impatience.errors import ModelFilesError, RunError
 from impatience.sources import toy
 from impatience.writing import batch_job
 from impatience.writing.batch_job import RowDefaults
@@ -133,10 +135,14 @@ def test_csv_and_defaults(tmp_path: Path, writer: Writer) -> None:
 def test_a_job_takes_the_room_that_there_is_when_it_begins(
     given: int | None, used: int, tmp_path: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+
+    def load_and_write(folder: Path, budget: int | None) -> Any:
+        return batch_job.load_and_write(str(folder), files_fingerprint(folder), budget, 1)
+
     rooms = iter((60, 30, 20))
     monkeypatch.setattr(Writer, "budget", property(lambda self: next(rooms)))
-    here, there = load(toy_folder, quiet=True), batch_job.load_and_write(str(toy_folder), given, 1)
-    assert there.args[1:] == (used, 1)  # type: ignore[attr-defined]
+    here, there = load(toy_folder, quiet=True), load_and_write(toy_folder, given)
+    assert there.args[1:] == (used, 1)
     rooms = iter((60, 30, 20))
     asked: list[int | None] = []
     plan, written = Writer.plan, Writer.write_batches
@@ -201,12 +207,33 @@ def test_another_job_is_refused(tmp_path: Path, writer: Writer) -> None:
 
 def test_changed_weights_of_the_same_name_are_refused(tmp_path: Path, toy_folder: Path) -> None:
     source, out = make(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out.jsonl"
-    writer = load(toy_folder, quiet=True)
-    batch_job.write(writer, source, out, RowDefaults(), model="mine")
-    list(writer.model.parameters())[-1].data.view(-1)[-1] += 1
+    folder = Path(shutil.copytree(toy_folder, tmp_path / "model"))
+    batch_job.write(load(folder, quiet=True), source, out, RowDefaults(), model="mine")
+    assert batch_job.write(load(folder, quiet=True), source, out, RowDefaults(), model="mine").found == 1
+    weights = bytearray((folder / "model.safetensors").read_bytes())
+    weights[-4] ^= 1
+    (folder / "model.safetensors").write_bytes(weights)
+    changed = load(folder, quiet=True)
     with pytest.raises(RunError, match="begun with other weights: the model 'mine' has changed"):
-        batch_job.write(writer, source, out, RowDefaults(), model="mine")
-    assert batch_job.write(writer, source, out, RowDefaults(), model="mine", restart=True).written == 1
+        batch_job.write(changed, source, out, RowDefaults(), model="mine")
+    assert batch_job.write(changed, source, out, RowDefaults(), model="mine", restart=True).written == 1
+
+
+def test_a_worker_with_other_weights_is_refused(toy_folder: Path) -> None:
+    with pytest.raises(ModelFilesError, match="has other weights"):
+        batch_job.load_and_write(str(toy_folder), "another", None, 1)
+
+
+@pytest.mark.parametrize(("version", "which"), [(2, "an earlier"), (None, "an earlier"), (99, "a later")])
+def test_a_job_of_another_version_is_refused_as_such(
+    version: int | None, which: str, tmp_path: Path, writer: Writer
+) -> None:
+    source, out = make(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out.jsonl"
+    batch_job.write(writer, source, out, RowDefaults())
+    job = tmp_path / "out.job.json"
+    job.write_text(json.dumps({**json.loads(job.read_text()), "format": version, "weights": "another", "options": {}}))
+    with pytest.raises(RunError, match=f"was written by {which} version of impatience.*--restart"):
+        batch_job.write(writer, source, out, RowDefaults())
 
 
 def test_one_process_at_a_time(tmp_path: Path, writer: Writer) -> None:

@@ -9,6 +9,7 @@ import pytest
 from impatience import Request, Unit, Writer, load
 from impatience.errors import SourceError, TargetError
 from impatience.lengths import Landing
+from support.results import judged
 from support.toys import CORPUS
 from support.writers import NOTE, TRAINED, new_writer
 
@@ -98,3 +99,12 @@ def test_loading_shows_no_progress_bar_and_keeps_the_setting(tmp_path: Any, capf
     finally:
         bars.disable_progress_bar()
     assert capfd.readouterr() == ("", "")
+
+
+def test_an_ending_that_is_mended_for_the_reader_is_judged_again() -> None:
+    writer = new_writer()
+    open_end = judged("Ferries sail under the 🇫", 5, 5, title=True)
+    assert (open_end.finished, open_end.landed) == (True, "natural")
+    writer.generator.generate_with_signal = lambda *_, **__: [open_end]  # type: ignore[method-assign]
+    result = writer.write(NOTE, words=5, tries=1)
+    assert (result.text[-2:], result.finished, result.landed) == (" …", False, "forced")

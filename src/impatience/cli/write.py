@@ -16,7 +16,7 @@ from typer import Argument, Option
 from impatience.cli.garbage_collection import collect_garbage_rarely
 from impatience.cli.interrupts import stoppable
 from impatience.cli.options import Engine, Model, Workers, whole_numbers
-from impatience.engines import choose
+from impatience.engines import choose, in_order
 from impatience.errors import ImpatienceError, OptionError, SourceError
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def _requests(
 def _results(
     writer: Writer, requests: Sequence[Request], tries: int, *, live: bool
 ) -> Iterator[tuple[Request, Result | ImpatienceError]]:
-    """Write all texts at the same time; on a terminal, one after the other and visibly.
+    """Write texts together, and yield each once those before it are done; on a terminal, one at a time and visibly.
 
     Requests that cannot be written have an error for a result, and come first.
     """
@@ -267,10 +267,8 @@ def _results(
         except ImpatienceError as error:
             yield request, error
     if not live:
-        written: dict[int, Result | SourceError] = {}
-        for results in writer.write_batches(good, tries=tries):
-            written.update(results)
-        yield from ((request, written[position]) for position, request in enumerate(good))
+        done = (item for results in writer.write_batches(good, tries=tries) for item in results.items())
+        yield from zip(good, in_order(done), strict=True)
         return
     from rich.console import Console
 

@@ -1,16 +1,75 @@
-"""Fingerprints of weights, to notice that a model of the same name is another one."""
+"""Fingerprints of models, to notice that a model of the same name is another one.
+
+A model that was opened by its name has the fingerprint of its files. It is the same on every machine, whatever type the
+weights are loaded as, and however the processor rounds when it merges an adapter. A model that was made in memory has
+that of its weights.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import platform
+import zlib
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from impatience.control.adapters import base_model_name
+from impatience.control.model import LengthControlled
+from impatience.control.storage import PROMPT, SETTINGS
+from impatience.errors import ModelFilesError
+from impatience.files import read_object
+from impatience.sources.pretrained import ADAPTER_SETTINGS, find_file
+
 COLUMNS = 4096  # words of 8 bytes in a row of the table that a weight's bytes are summed in
+_SETTINGS = ("config.json", "generation_config.json", ADAPTER_SETTINGS, SETTINGS, PROMPT)
+_BOOKKEEPING = ("transformers_version", "_name_or_path", "base_model_name_or_path")
+"""Settings that may differ between machines that have the same model."""
+_CHUNK = 1 << 20
 
 
-def fingerprint(model: nn.Module) -> str:
+def fingerprint(model: LengthControlled) -> str:
+    """Return the fingerprint of the files that a model was opened from, or else of its weights in memory."""
+    if model.opened_from and not model.fingerprint:
+        model.fingerprint = files_fingerprint(model.opened_from)
+    return model.fingerprint or weights_fingerprint(model)
+
+
+def check_weights(model: LengthControlled, name: str, expected: str) -> None:
+    """Check that a model that this machine has opened is the one that its work is for."""
+    if fingerprint(model) != expected:
+        raise ModelFilesError(f"On {platform.node()} the model {name!r} has other weights. Give each machine the same.")
+
+
+def files_fingerprint(name: str | Path) -> str:
+    """Return a SHA-256 of the settings of a model folder, and of the sizes and CRC-32s of its weights.
+
+    An adapter's includes that of its base model. CRC-32 notices every change within four bytes, and is read about three
+    times as fast as a SHA-256.
+    """
+    digest = hashlib.sha256()
+    found = [file for setting in _SETTINGS if (file := find_file(name, setting))]
+    for file in found:
+        content = {key: value for key, value in read_object(file).items() if key not in _BOOKKEEPING}
+        digest.update(f"{file.name} {json.dumps(content, sort_keys=True)}\n".encode())
+        if file.name == ADAPTER_SETTINGS:
+            digest.update(f"base {files_fingerprint(base_model_name(file))}\n".encode())
+    for file in sorted({file for one in found for file in one.parent.glob("*.safetensors")}):
+        digest.update(f"{file.name} {file.stat().st_size} {_checksum(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def _checksum(file: Path) -> int:
+    checksum = 0
+    with file.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            checksum = zlib.crc32(chunk, checksum)
+    return checksum
+
+
+def weights_fingerprint(model: nn.Module) -> str:
     """Return a SHA-256 of sums of all bits of a model's weights, with their names, shapes and types.
 
     It is as fast as the memory is read, unlike a SHA-256 of the bytes. A changed weight changes the sums of its row and

@@ -1,43 +1,25 @@
 """Reports how each text ended: how much of it the landing keeps, and whether it reached its target by itself.
 
-This file defines three words, for all of the package:
-
-    finished   The text was ended, not cut by a limit, and its last sentence is whole: it ends in a full stop, or its
-               like, that the landing did not add. Where the model itself chose to end, a title, an item of a list, a
-               line of a table or code, and a text in Thai or Lao, which have no full stop, are whole too.
-    looping    The text repeats itself; see ``control.looping``.
-    landed     "natural": on target (with ``at_most``: not over it), ended by the model itself, finished, not looping.
-               "forced": on target too, but the landing made it so, or it breaks off inside a sentence, or it loops.
-               "missed": off target, or cut by a limit.
-
+The words *finished*, *looping* and *landed* are those of ``judging``.
 Without a tokenizer there is no text to read: then a text is finished if the model itself chose to end it.
 """
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
-from impatience.control.looping import is_looping
+from impatience.judging import Landed, judge, judge_landing
 from impatience.lengths import Landing, Unit, decode, ends_sentence
 from impatience.vocabulary import Vocabulary, open_character
-
-Landed = Literal["natural", "forced", "missed"]
-
-_NO_STOP = re.compile(r"(^|\n)\s*([-*+•‣▪]|\d+[.)])\s+\S[^\n]*$|[|`]\s*$|[\u0e01-\u0eff]\s*$")
-"""Ends that need no full stop: an item of a list, a line of a table, code, and Thai or Lao."""
-_EMPHASIS = "*_"
-"""Marks of Markdown that may follow a full stop."""
 
 
 @dataclass(frozen=True)
 class LengthReport:
-    """Report on how one text ended; see the top of this file for its words."""
+    """Report on how one text ended; see ``impatience.judging`` for its words."""
 
     length: int  # length of the text
     target: int  # length asked for
@@ -47,7 +29,6 @@ class LengthReport:
     finished: bool = True  # whether it ends as a whole text
     looping: bool = False  # whether it repeats itself
     own_end: bool = True  # whether the model itself chose to end there, on target or not
-    stop_added: bool = False  # whether the landing added the full stop at its end
 
 
 @dataclass(frozen=True)
@@ -94,34 +75,23 @@ class LengthReporter:
         eos_barred = self.landing is Landing.EXACT and any(i in self.eos for i in choices[:step])
         stop_added = self._added_full_stop(text, target, choices[:step])
         own_end = end is not None and not (held and (eos_barred or stop_added or choices[step] not in self.eos))
-        finished, looping = own_end, False
+        on_target = on_target and end is not None
+        finished, looping, landed = own_end, False, judge_landing(on_target, own_end, looping=False)
         if self.vocabulary.tokenizer is not None:
+            ended = (end is not None or start + len(text) < len(ids)) and not stop_added
             words = decode(self.vocabulary.tokenizer, text)
-            ended = end is not None or start + len(text) < len(ids)
-            finished, looping = ended and not stop_added and is_whole(words, own_end=own_end), is_looping(words)
-        landed = judge_landing(end is not None and on_target, own_end and finished, looping)
+            finished, looping, landed = judge(words, own_end=own_end, ended=ended, on_target=on_target)
         last = max(0, start + len(text) - first - stop_added)
         probability = 0.0 if end is None else round(probabilities[last], 6)
-        facts = (finished, looping, own_end, stop_added)
-        return len(text), LengthReport(length, target, self.unit, landed, probability, *facts)
+        return len(text), LengthReport(length, target, self.unit, landed, probability, finished, looping, own_end)
 
     def _added_full_stop(self, text: list[int], target: int, choices: Sequence[int]) -> bool:
         """Check whether the last token only closes an exact text's sentence, and was not the model's choice."""
-        if self.landing is not Landing.EXACT or self.unit is not Unit.WORDS or not choices or not text:
+        if self.landing is not Landing.EXACT or not choices or not text or choices[-1] == text[-1]:
             return False
-        return choices[-1] != text[-1] and self.vocabulary.count(text[:-1], Unit.WORDS) == target
-
-
-def is_whole(text: str, *, own_end: bool, title: bool = False) -> bool:
-    """Check whether the end of a text that was ended is that of a whole one."""
-    return ends_sentence(text.strip().rstrip(_EMPHASIS)) or (own_end and (title or bool(_NO_STOP.search(text))))
-
-
-def judge_landing(on_target: bool, natural_end: bool, looping: bool) -> Landed:
-    """Return how a text landed; its end is natural if the model itself chose it, and it is finished."""
-    if not on_target:
-        return "missed"
-    return "natural" if natural_end and not looping else "forced"
+        if self.unit is Unit.CHARACTERS:  # the model's choice did not fit, and the full stop did
+            return bool(self.vocabulary.tables(torch.device("cpu")).sentence_end[text[-1]])
+        return self.unit is Unit.WORDS and self.vocabulary.count(text[:-1], Unit.WORDS) == target
 
 
 def _trim_to_end(ids: list[int], choice: int, vocabulary: Vocabulary) -> list[int]:

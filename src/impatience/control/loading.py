@@ -54,6 +54,7 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
         else:
             base, tokenizer = load_base(source, **options)
             model, prompt = attach(base, "none", tokenizer=tokenizer), {}
+    model.opened_from = source
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), prompt
 
 

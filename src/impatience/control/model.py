@@ -55,6 +55,7 @@ class LengthControlled(nn.Module):
         self.width, self.amplitude = self.steering.width, self.steering.amplitude
         self.taught = self.warned = self.checkpoints = False
         self.default_target: dict[str, int] = {}
+        self.opened_from = self.fingerprint = ""  # folder or hub name, and its fingerprint; see ``control.fingerprint``
         adapt_state_dict(self)
         self.train(base_model.training)
 

@@ -68,7 +68,8 @@ class LandingProcessor(LogitsProcessor):  # type: ignore[misc]
         started = (written & ~self.vocabulary.special(input_ids.device)[input_ids]).any(1)
         may_end &= started
         if self.unit is not Unit.TOKENS:
-            fits &= started[:, None] | self.vocabulary.tables(input_ids.device).opens
+            table = self.vocabulary.tables(input_ids.device)
+            fits &= (started[:, None] | table.opens) & ~table.control
             self._keep_characters_whole(input_ids, start, fits, may_end)
         return self._move_probability(scores, fits, may_end, self._ending(input_ids, scores, fits, may_end))
 

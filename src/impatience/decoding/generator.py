@@ -21,6 +21,7 @@ from impatience.decoding.results import Result
 from impatience.decoding.step import DecodingSettings, TokenRequest
 from impatience.errors import OptionError, SourceError
 from impatience.families import unwrap
+from impatience.judging import judge, judge_landing
 from impatience.lengths import Landing, Target, Unit, decode, measure
 from impatience.user_text import encode_text
 
@@ -143,6 +144,11 @@ class TextGenerator:
             groups.setdefault((prefix, request.draw > 0), []).append(row)
         return list(groups.values())
 
+    def is_title(self, request: Request) -> bool:
+        """Check whether a request asks for a title."""
+        template = TEMPLATES[request.task] if request.task else self.encoder.template
+        return template is TEMPLATES["title"]
+
     def encode_sources(self, requests: Sequence[Request]) -> list[list[int]]:
         """Return the prompts of requests."""
         return self.encoder.prompts([request.as_example() for request in requests])
@@ -248,17 +254,17 @@ class TextGenerator:
         tokens_spent: int,
         eos_curve: Sequence[float],
     ) -> Result:
-        template = TEMPLATES[request.task] if request.task else self.encoder.template
+        """Build a result; the report describes its text, but does not know whether that is a title."""
+        finished = report.finished or (report.own_end and self.is_title(request))
         return Result(
             self.vocabulary.count(ids, report.unit),
             report.target,
             report.unit,
-            # The result judges its text itself: it knows whether that is a title.
-            "natural" if report.own_end and report.landed != "missed" else report.landed,
+            judge_landing(report.landed != "missed", report.own_end and finished, report.looping),
             report.eos_probability,
-            own_end=report.own_end,
-            stop_added=report.stop_added,
-            title=template is TEMPLATES["title"],
+            finished,
+            report.looping,
+            report.own_end,
             text=decode(self.tokenizer, ids),
             ids=ids,
             id=request.id,
@@ -328,8 +334,13 @@ class TextGenerator:
             if beams == 1 and ended:  # the landing may have removed the end of what was written
                 last = self._stop(given[row])
                 tokens_spent = 1 + (len(given[row]) if last is None else last)
-            report = replace(report, own_end=own_end, eos_probability=probability)
             ids = (*request.prefix, *ids)
+            if not ended or own_end != report.own_end:  # its budget cut it, or a processor ended it
+                finished, looping, landed = judge(
+                    decode(self.tokenizer, ids), own_end=own_end, ended=ended, on_target=report.landed != "missed"
+                )
+                report = replace(report, finished=finished, looping=looping, landed=landed, own_end=own_end)
+            report = replace(report, eos_probability=probability)
             results.append(self._build(request, report, ids, ended, tokens_spent, [] if request.prefix else curve))
         return results
 

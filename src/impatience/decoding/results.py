@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from impatience.control.length_report import LengthReport, is_whole, judge_landing
-from impatience.control.looping import is_looping
+from impatience.control.length_report import LengthReport
 from impatience.lengths import Unit
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result(LengthReport):
-    """A text and how it ended; see ``impatience.control.length_report`` for the words.
+    """A text and how it ended; see ``impatience.judging`` for the words.
 
-    ``finished`` and ``looping`` always describe ``text``, also after ``dataclasses.replace``, and a text that is not
-    finished, or loops, is never "natural" but "forced". A strategy of an evaluation may report ``landed="forced"`` too
-    where it cut the text or chose among several, and ``eos_probability`` None where it does not know it. A ``Writer``
-    always gives a number.
+    What changes the text judges it again. A strategy of an evaluation may report ``landed="forced"`` too where it cut
+    the text or chose among several, and ``eos_probability`` None where it does not know it. A ``Writer`` always gives a
+    number.
     """
 
     text: str  # text as a reader gets it
@@ -26,7 +24,6 @@ class Result(LengthReport):
     ids: tuple[int, ...] = field(default=(), repr=False)
     id: str = ""  # id of the request
     ended: bool = True  # by EOS or because a strategy stopped at a sentence end; False if a limit cut the text
-    title: bool = field(default=False, repr=False)  # whether it is a title, which needs no whole sentence
     tokens_spent: int = 0  # tokens generated for it, with EOS, all beams, and texts that were thrown away
     parts: int = 1  # parts that the source was read in; more than 1 if it is longer than the model reads at once
     note: str = ""  # remarks on how such a source was read, and on how the text was counted
@@ -36,14 +33,6 @@ class Result(LengthReport):
     taken_back: int = 0
     # the model's own EOS probability after 0, 1, 2, … of the ids, as far as it is known; a ``Writer`` leaves it out
     eos_curve: tuple[float, ...] = field(default=(), repr=False)
-
-    def __post_init__(self) -> None:
-        """Judge the text."""
-        whole = is_whole(self.text, own_end=self.own_end, title=self.title)
-        object.__setattr__(self, "finished", self.ended and not self.stop_added and whole)
-        object.__setattr__(self, "looping", is_looping(self.text))
-        if self.landed == "natural":
-            object.__setattr__(self, "landed", judge_landing(True, self.finished, self.looping))
 
     @property
     def tokens(self) -> int:

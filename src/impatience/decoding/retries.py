@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from impatience.control.length_report import Landed, judge_landing
 from impatience.data import Request
 from impatience.decoding.results import Result
 from impatience.errors import OptionError, SourceError
+from impatience.judging import Landed, judge_landing
 from impatience.lengths import Landing
 from impatience.vocabulary import Vocabulary
 

@@ -137,8 +137,8 @@ def _loops(rows: Rows) -> Array:
 def _unfinished(rows: Rows) -> Array:
     """Return 2 for each text that was cut, 1 for one that does not end as a sentence, else 0."""
     cut = 2.0 * ~np.array(rows.values("ended"), dtype=bool)
-    open_ended = 1 - rows.numbers("finished") if rows.has("finished") else np.zeros(len(cut))
-    return np.maximum(cut, np.nan_to_num(open_ended))
+    open_ended = 1 - rows.numbers("finished")
+    return np.maximum(cut, open_ended)
 
 
 def _requests(samples: Samples, reports: Sequence[LoadedReport]) -> list[dict[str, Any]]:
@@ -170,6 +170,6 @@ def _text_facts(row: Mapping[str, Any]) -> str:
         f"{length} of {target} {row['unit']} ({format_number(length - target, signed=True, digits=0)})",
         str(row["landed"]),
     ]
-    facts += ["cut"] if not row["ended"] else ["open end"] if row.get("finished") == 0 else []
+    facts += ["cut"] if not row["ended"] else [] if row["finished"] else ["open end"]
     facts += [f"{format_number(row['repeated'], percent=True)} % repeats"] if row.get("looping") == 1 else []
     return "; ".join(facts)

@@ -118,8 +118,7 @@ class Predictions:
 
 def _parse(row: Mapping[str, Any], name: Path) -> Prediction:
     try:
-        values = {"whole": None, **row}
-        values = {field.name: values[field.name] for field in fields(Prediction)}
+        values = {field.name: row[field.name] for field in fields(Prediction)}
         values |= {"references": tuple(row["references"]), "unit": Unit(row["unit"])}
         return Prediction(**values)
     except (KeyError, TypeError, ValueError) as error:
@@ -138,7 +137,7 @@ def open_rows(folder: Path, columns: Sequence[str]) -> Iterator[WriteRows]:
 
     types = {
         "references": pyarrow.list_(pyarrow.string()),
-        **dict.fromkeys(("ended", "whole"), pyarrow.bool_()),
+        **dict.fromkeys(("ended", "finished"), pyarrow.bool_()),
         "eos_probability": pyarrow.float64(),
         **dict.fromkeys(("target", "length", "tokens", "tokens_spent"), pyarrow.int64()),
         **dict.fromkeys(columns, pyarrow.float64()),

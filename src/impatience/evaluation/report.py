@@ -33,7 +33,7 @@ Scores = Mapping[str, Score]
 class EvalReport:
     """Result of an evaluation."""
 
-    # What was evaluated and how: "name", "model", "fingerprint" (of its weights), "dtype", "method", "options" (the
+    # What was evaluated and how: "name", "model", "fingerprint" (of the model), "dtype", "method", "options" (the
     # method's), "conventions", "prompt", "generate", "data", "split", "sha256", "protocol", "strategy" (each
     # {"name": …, **options}), "unit", "seed", "batch_size", "limit", "bucket" (width of the buckets), "metrics"
     # (name → facts).

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -21,14 +20,14 @@ import torch
 from transformers import GenerationConfig
 
 from impatience.config import build
-from impatience.control.fingerprint import fingerprint
+from impatience.control.fingerprint import check_weights, fingerprint, weights_fingerprint
 from impatience.control.loading import generation_settings, name_from_anywhere, open_model
 from impatience.control.model import LengthControlled
 from impatience.data import Encoder, Request, Spec, checksum, load
 from impatience.decoding.generator import TextGenerator
 from impatience.engines import Engine, Task, in_order
 from impatience.engines import choose as choose_engine
-from impatience.errors import DataError, ModelFilesError, OptionError, ReportError
+from impatience.errors import DataError, OptionError, ReportError
 from impatience.evaluation.aggregation import check_width
 from impatience.evaluation.predictions import Predictions, write_or_check_config
 from impatience.evaluation.report import EvalReport
@@ -171,7 +170,8 @@ def evaluate(
     requests = list(chosen_protocol.requests(examples, target_unit, partial(generator.count, unit=target_unit)))
     _check_requests(requests, protocol_name, examples)
     plan = batches(requests, batch_size)
-    weights = fingerprint(generator.model)
+    in_memory = evaluated.source == _IN_MEMORY  # the caller may have changed such a model since it was opened
+    weights = (weights_fingerprint if in_memory else fingerprint)(generator.model)
     config = {
         "name": name or f"{evaluated.name}-{strategy_name}",
         "model": evaluated.source,
@@ -196,7 +196,7 @@ def evaluate(
     origin = (name_from_anywhere(evaluated.source), evaluated.prompt, generator.settings, weights)
     load_elsewhere = partial(load_batch_writer, *origin, chosen_strategy, seed)
     write_here = partial(_write_batch, generator, chosen_strategy, seed)
-    task = Task(write_here, None if evaluated.source == _IN_MEMORY else load_elsewhere)
+    task = Task(write_here, None if in_memory else load_elsewhere)
     with lock_folder(Path(out), ReportError):
         check_new(Path(out), resume=resume)  # another process may have written texts meanwhile
         write_or_check_config(predictions, {"config": config, "count": len(requests), "groups": list(labels)})
@@ -297,10 +297,10 @@ def _write_batch(generator: TextGenerator, strategy: Strategy, seed: int, batch:
             result.length,
             generator.vocabulary.count(result.ids, Unit.TOKENS),
             result.ended,
+            result.finished,
             result.landed,
             result.eos_probability,
             result.tokens_spent,
-            result.finished,
         )
         for request, result in zip(requests, results, strict=True)
     ]
@@ -311,8 +311,5 @@ def load_batch_writer(
 ) -> Callable[[_Numbered], list[Prediction]]:
     """Load the model in another process and return the function that writes a batch."""
     generator = load_evaluated_model(model, **prompt, generate=settings, quiet=True).generator
-    if fingerprint(generator.model) != weights:
-        raise ModelFilesError(
-            f"On {platform.node()} the model {model!r} has other weights. Give each machine the same."
-        )
+    check_weights(generator.model, model, weights)
     return partial(_write_batch, generator, strategy, seed)

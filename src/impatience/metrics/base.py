@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from impatience.control.length_report import Landed
 from impatience.errors import ImpatienceError, ModelFilesError
+from impatience.judging import Landed
 from impatience.lengths import Unit
 from impatience.registry import Registry, require
 
@@ -39,10 +39,10 @@ class Prediction:
     length: int
     tokens: int  # its length in the model's tokens
     ended: bool  # whether it ended, rather than being cut at the maximum number of steps
-    landed: Landed  # "natural", "forced" or "missed"; see ``LengthReport``
+    finished: bool  # whether its last sentence is whole, too; see ``impatience.judging``
+    landed: Landed  # "natural", "forced" or "missed"; see ``impatience.judging``
     eos_probability: float | None  # that the model gave EOS where the text stops; None if a strategy cannot know it
     tokens_spent: int  # number of tokens generated for it, discarded ones included
-    whole: bool | None = None  # whether it is finished, see ``LengthReport``; None in files of earlier versions
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Endings of texts, and repetition in them.
 
-*Finished*, *forced* and *missed* are the words of ``LengthReport``; the texts that are neither forced nor missed are
-its *natural* ones. A model can fill a long target with a loop, which no error of length shows: ``control.looping``
+*Finished*, *forced* and *missed* are the words of ``judging``; the texts that are neither forced nor missed are its
+*natural* ones. A model can fill a long target with a loop, which no error of length shows: ``looping``
 defines *repeated* and *looping*.
 """
 
@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from impatience.config import option
-from impatience.control.looping import LOOP, is_looping, repeats
 from impatience.errors import OptionError
-from impatience.lengths import ends_sentence
+from impatience.looping import LOOP, is_looping, repeats
 from impatience.metrics.base import Aggregate, Column, Metric, Prediction
 
 
@@ -24,7 +23,7 @@ class Ending(Metric):
 
     summary: ClassVar[str] = "whether texts end as finished ones, who ended them, and whether they loop"
     columns: ClassVar[tuple[Column, ...]] = (
-        Column("finished", "1 if the text was ended, and its last sentence is whole", "higher", percent=True),
+        Column("completed", "1 if the text was ended, and its last sentence is whole", "higher", percent=True),
         Column("uncut", "1 if it was ended, not cut by the budget of steps", "higher", percent=True),
         Column("eos_at_stop", "probability that the model gave EOS where the text stops", "higher"),
         Column("forced", "1 if it is on target, but not by a natural end", "lower", percent=True),
@@ -34,7 +33,7 @@ class Ending(Metric):
         Column("generated", "tokens that were generated to get it", "lower"),
     )
     aggregates: ClassVar[tuple[Aggregate, ...]] = (
-        Aggregate("finished", "ended texts whose last sentence is whole", "higher", ("finished",), percent=True),
+        Aggregate("finished", "ended texts whose last sentence is whole", "higher", ("completed",), percent=True),
         Aggregate("ended", "texts that were ended, not cut", "higher", ("uncut",), percent=True),
         Aggregate("eos_probability", "mean probability of EOS where texts stop", "higher", ("eos_at_stop",)),
         Aggregate("forced", "texts on target, but not by a natural end", "lower", ("forced",), percent=True),
@@ -53,7 +52,7 @@ class Ending(Metric):
     def score(self, predictions: Sequence[Prediction]) -> dict[str, list[float]]:
         """Examine the end of each text, and its repeats."""
         return {
-            "finished": [float(_is_finished(prediction)) for prediction in predictions],
+            "completed": [float(prediction.finished) for prediction in predictions],
             "uncut": [float(prediction.ended) for prediction in predictions],
             "eos_at_stop": [
                 float("nan") if prediction.eos_probability is None else prediction.eos_probability
@@ -69,12 +68,6 @@ class Ending(Metric):
     def facts(self) -> dict[str, Any]:
         """Return the bound of a loop."""
         return {"loop": self.loop}
-
-
-def _is_finished(prediction: Prediction) -> bool:
-    if prediction.whole is None:
-        return prediction.ended and ends_sentence(prediction.text)
-    return prediction.whole
 
 
 METRIC = Ending

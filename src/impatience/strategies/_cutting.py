@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from impatience.decoding.generator import TextGenerator
 from impatience.decoding.results import Result
+from impatience.judging import judge
 from impatience.lengths import Unit, decode, measure, split_sentences
 
 _WORD = re.compile(r"\S+")
@@ -47,6 +48,7 @@ def _keep_ids(generator: TextGenerator, result: Result, size: int, text: str | N
     whole = decode(generator.tokenizer, ids)
     text = whole if text is None else text
     length = generator.vocabulary.count(ids, unit) if unit is Unit.TOKENS else measure(text, unit)
+    finished, looping, landed = judge(text, own_end=False, ended=False, on_target=length == result.target)
     known = text == whole and size < len(result.eos_curve)
     return replace(
         result,
@@ -54,8 +56,10 @@ def _keep_ids(generator: TextGenerator, result: Result, size: int, text: str | N
         text=text,
         length=length,
         ended=False,
+        finished=finished,
+        looping=looping,
         own_end=False,
-        landed="forced" if length == result.target else "missed",
+        landed=landed,
         eos_probability=result.eos_curve[size] if known else None,
         eos_curve=result.eos_curve[: size + 1],
     )

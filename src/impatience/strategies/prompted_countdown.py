@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from impatience.config import option
+from impatience.judging import judge
 from impatience.lengths import Unit
 from impatience.strategies._instructions import Instructed, length_in_words
 from impatience.strategies.base import Request, Result, TextGenerator
@@ -52,17 +53,33 @@ class PromptedCountdown(Instructed):
 
     def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
         """Ask for a countdown, and remove the numbers."""
-        return [_without_markers(generator, result) for result in super().write(generator, requests)]
+        results = super().write(generator, requests)
+        return [_without_markers(generator, *pair) for pair in zip(requests, results, strict=True)]
 
 
-def _without_markers(generator: TextGenerator, result: Result) -> Result:
+def _without_markers(generator: TextGenerator, request: Request, result: Result) -> Result:
     text = remove_markers(result.text)
     if text == result.text:
         return result
     ids = generator.encode(text)
     length = generator.count(text, result.unit)
-    landed = result.ended and length == result.target
-    return replace(result, ids=ids, text=text, length=length, landed="natural" if landed else "missed", eos_curve=())
+    finished, looping, landed = judge(
+        text,
+        own_end=result.own_end,
+        ended=result.ended,
+        on_target=result.ended and length == result.target,
+        title=generator.is_title(request),
+    )
+    return replace(
+        result,
+        ids=ids,
+        text=text,
+        length=length,
+        finished=finished,
+        looping=looping,
+        landed=landed,
+        eos_curve=(),
+    )
 
 
 def remove_markers(text: str) -> str:

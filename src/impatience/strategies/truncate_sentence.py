@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from impatience.judging import is_whole, judge_landing
 from impatience.strategies._cutting import cut, keep_text, sentence_ends
 from impatience.strategies.base import Limited, Request, Result, TextGenerator
 
@@ -31,11 +32,12 @@ class TruncateSentence(Limited):
 
 def _cut_at_sentence(generator: TextGenerator, result: Result) -> Result:
     if result.length <= result.target:
-        return replace(result, landed="natural" if result.ended else "missed")
+        return replace(result, landed=judge_landing(result.ended, result.own_end and result.finished, result.looping))
     for end in reversed(sentence_ends(result.text)):
         shorter = keep_text(generator, result, result.text[:end])
         if shorter.length <= result.target:
-            return replace(shorter, ended=True, landed="forced")
+            finished = is_whole(shorter.text, own_end=False)
+            return replace(shorter, ended=True, finished=finished, landed="forced")
     return cut(generator, result)
 
 

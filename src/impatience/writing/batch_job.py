@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from impatience.control.fingerprint import fingerprint
+from impatience.control.fingerprint import check_weights, fingerprint
 from impatience.control.loading import name_from_anywhere
 from impatience.data import Request, file_checksum, read_rows
 from impatience.decoding.results import Result
@@ -29,6 +29,7 @@ from impatience.lengths import Landing, Unit
 from impatience.writing.writer import Writer, load
 from impatience.writing.writing_systems import ratio_target
 
+FORMAT = 3  # of OUT.job.json
 TIMES = 4  # texts that each row of a batch writes, one after the other, before they are saved
 WINDOW = 512  # rows of the file that are packed into batches together
 
@@ -123,8 +124,8 @@ def write(
         # Other engines may have several workers, so their work is cut into smaller pieces.
         times = TIMES if engine is None or isinstance(engine, ENGINES["local"]) else 1
         report_rows(found + len(rejected))
-        load_there = partial(load_and_write, name_from_anywhere(model), budget, defaults.tries) if model else None
-        task = Task(partial(write_requests, writer, room, defaults.tries), load_there)
+        load_there = partial(load_and_write, name_from_anywhere(model), weights, budget, defaults.tries)
+        task = Task(partial(write_requests, writer, room, defaults.tries), load_there if model else None)
         for _, written in (engine or choose("local")).run(task, batches()):
             results = [result for result in written.values() if isinstance(result, Result)]
             texts.append([output_row(result) for result in results])
@@ -146,10 +147,11 @@ def write_requests(
 
 
 def load_and_write(
-    model: str, budget: int | None, tries: int
+    model: str, weights: str, budget: int | None, tries: int
 ) -> Callable[[Sequence[Request]], dict[str, Result | SourceError]]:
-    """Load a writer in another process, and return a function that writes a batch."""
+    """Load a writer in another process, and return a function that writes a batch; ``weights`` is its fingerprint."""
     writer = load(model, quiet=True)
+    check_weights(writer.model, model, weights)
     return partial(write_requests, writer, writer.budget if budget is None else budget, tries)
 
 
@@ -250,7 +252,7 @@ def _open_job(
     """Open the files of a job, and check that they belong to it."""
     stem = out.name.removesuffix(".jsonl")
     rejects, job_file = out.with_name(f"{stem}.rejects.jsonl"), out.with_name(f"{stem}.job.json")
-    job = {"format": 2, "sha256": file_checksum(source), "weights": weights, "options": dict(options)}
+    job = {"format": FORMAT, "sha256": file_checksum(source), "weights": weights, "options": dict(options)}
     try:
         with lock_file(out, RunError):
             if restart:
@@ -275,6 +277,12 @@ def _check_same(job_file: Path, now: Mapping[str, Any], source: Path, out: Path)
         before = dict(json.loads(job_file.read_text(encoding="utf-8")))
     except (ValueError, TypeError):
         raise RunError(f"{job_file} is damaged. Begin again with --restart, or name another output.") from None
+    if (version := before.get("format")) != FORMAT:
+        other = "a later" if isinstance(version, int) and version > FORMAT else "an earlier"
+        raise RunError(
+            f"{out} was written by {other} version of impatience, whose jobs this one does not continue. Name another "
+            f"output, or delete that one with --restart."
+        )
     if before.get("sha256") != now["sha256"]:
         raise RunError(
             f"{source} is not what {out} was begun with. Name another output, or delete that one with --restart."
@@ -285,6 +293,6 @@ def _check_same(job_file: Path, now: Mapping[str, Any], source: Path, out: Path)
         raise RunError(f"{out} was begun with other options: {changes}. Name another output, or use --restart.")
     if before.get("weights") != now["weights"]:
         raise RunError(
-            f"{out} was begun with other weights: the model {new['model']!r} has changed, or it is loaded on another "
-            f"kind of device. Name another output, or delete that one with --restart."
+            f"{out} was begun with other weights: the model {new['model']!r} has changed. Name another output, or "
+            f"delete that one with --restart."
         )

@@ -21,6 +21,7 @@ from impatience.decoding.results import Piece, Result
 from impatience.decoding.retries import TRIES, check_tries, describe_retry, write_with_retries
 from impatience.errors import SourceError, TargetError
 from impatience.families import text_config, unwrap
+from impatience.judging import judge
 from impatience.lengths import Landing, Unit
 from impatience.sources import DEFAULT_MODEL
 from impatience.writing.long_texts import shorten_source
@@ -295,9 +296,13 @@ class Writer:
 
 def _for_reader(result: Result) -> Result:
     """Return a result as a reader gets it."""
-    text = whole_ending(result.text)
+    if (text := whole_ending(result.text)) != result.text:
+        finished, looping, landed = judge(
+            text, own_end=result.own_end, ended=result.ended, on_target=result.landed != "missed"
+        )
+        result = replace(result, text=text, finished=finished, looping=looping, landed=landed)
     probability = result.eos_probability or 0.0
-    return replace(result, text=text, eos_probability=probability, note=remark(text, result.unit), eos_curve=())
+    return replace(result, eos_probability=probability, note=remark(text, result.unit), eos_curve=())
 
 
 def load(name: str | Path | None = None, *, quiet: bool = False) -> Writer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from impatience.control.looping import is_looping, repeats
+from impatience.looping import is_looping, repeats
 from support.toys import CORPUS
 
 HONEST = " ".join(CORPUS[:24])
