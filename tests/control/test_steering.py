@@ -86,6 +86,42 @@ def test_a_call_inside_a_call_does_not_change_the_outer_text(method: str) -> Non
     assert torch.equal(model.generate(IDS, target_tokens=[9, 20], landing="exact"), alone)
 
 
+@pytest.mark.parametrize("method", ["glide", "pre"])
+def test_forward_inside_a_call_or_a_text_gets_its_own_signal(method: str) -> None:
+    model = trained(method=method)
+    inputs = {"labels": labels_of(IDS, 2), "target_tokens": 9}
+    expected = model(IDS, **inputs).logits
+    found = []
+
+    def processor(_: Tensor, scores: Tensor) -> Tensor:
+        found.append(model.forward(IDS, **inputs).logits)
+        return scores
+
+    with model.exclusive():
+        found.append(model.forward(IDS, **inputs).logits)
+    alone = model.generate(IDS, target_tokens=20, landing="exact")
+    inside = LogitsProcessorList([processor])
+    assert torch.equal(model.generate(IDS, target_tokens=20, landing="exact", logits_processor=inside), alone)
+    found.append(model.forward(IDS, **inputs).logits)
+    assert len(found) >= 20
+    assert all(torch.equal(one, expected) for one in found)
+
+
+def test_a_call_that_fails_before_forward_leaves_no_trace() -> None:
+    model = trained(method="pre")
+    inputs = {"labels": labels_of(IDS, 2), "target_tokens": 9}
+    expected = model(IDS, **inputs).logits
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("refused")
+
+    handle = model.register_forward_pre_hook(refuse)
+    with pytest.raises(RuntimeError, match="refused"):
+        model(IDS, **inputs)
+    handle.remove()
+    assert torch.equal(model.forward(IDS, **inputs).logits, expected)
+
+
 # Training
 
 

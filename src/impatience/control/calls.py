@@ -155,5 +155,4 @@ def _update_vocabulary(model: Any) -> None:
     inner: Any = unwrap(model.base)
     size = text_config(inner).vocab_size
     if model.vocabulary.size != size:
-        model.vocabulary = Vocabulary(size, model.family.special_ids(inner), model.tokenizer)
-        model.steering.vocabulary = model.vocabulary
+        model.steering.vocabulary = Vocabulary(size, model.family.special_ids(inner), model.tokenizer)

@@ -41,10 +41,11 @@ class PassSignal:
     progress: tuple[Tensor, Tensor] | None = None  # (B, T) and target (B, 1), for an attention bias
 
 
-class ThreadSignal(threading.local):
-    """The signal of a thread's forward passes; None outside of ``Steering.use``."""
+class ThreadState(threading.local):
+    """The state of a thread's forward passes."""
 
-    signal: PassSignal | None = None
+    signal: PassSignal | None = None  # of the pass that runs; None outside of ``Steering.use``
+    entered: bool = False  # whether the model was called, and its ``forward`` comes next
 
 
 class Steering(nn.Module):
@@ -72,7 +73,7 @@ class Steering(nn.Module):
             raise ModelFilesError("The model's token embeddings are damaged: they hold NaN or infinite values.")
         self.factor = 1.0  # of the amplitude, for a schedule in training
         self.projections = nn.ModuleDict()
-        self._lock, self.thread = threading.RLock(), ThreadSignal()
+        self._lock, self.thread = threading.RLock(), ThreadState()
         self._handles = list(self._register_hooks(model))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -82,7 +83,7 @@ class Steering(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Make a lock of its own for a copy; ``LengthControlled`` finds the family again."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._lock, self.thread = threading.RLock(), ThreadSignal()
+        self._lock, self.thread = threading.RLock(), ThreadState()
 
     def _register_hooks(self, model: Any) -> Iterator[Any]:
         decoder, layers = self.family.decoder_of(model), self.family.layers_of(model)

@@ -103,7 +103,7 @@ def restore_settings(model: Any, state: Tensor) -> None:
     settings, own = extra_state.decode_state(state)["settings"], json.loads(json.dumps(settings_of(model)))
     model.taught |= settings["taught"]
     if all(settings[name] == own[name] for name in ("method", "options", "conventions")):
-        model.amplitude = model.steering.amplitude = settings["amplitude"]
+        model.steering.amplitude = settings["amplitude"]
 
 
 def _without_prefix(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -305,7 +305,7 @@ def start_token(model: LengthControlled) -> int | None:
 
 def recorded_facts(model: LengthControlled) -> list[float]:
     """Return what a recorded step cannot change: the memory addresses of all weights, and the signal's amplitude."""
-    return [*(weight.data_ptr() for weight in model.parameters()), model.amplitude * model.steering.factor]
+    return [*(weight.data_ptr() for weight in model.parameters()), model.steering.amplitude * model.steering.factor]
 
 
 @contextmanager
