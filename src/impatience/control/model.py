@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from impatience.control.adapters import check_adapters
 from impatience.control.calls import LENGTHS, TARGETS, bind, call_signal, write_texts
-from impatience.control.checks import check_finite, load_tensors, readable
+from impatience.control.checks import check_finite, load_tensors
 from impatience.control.extra_state import encode_state
 from impatience.control.steering import Steering
 from impatience.control.storage import adapt_state_dict, load_parts, restore_settings, save_model, settings_of
@@ -24,6 +24,7 @@ from impatience.errors import OptionError
 from impatience.families import Family, family_of, text_config, unwrap
 from impatience.lengths import Landing, Target, Unit
 from impatience.methods import METHODS, Method
+from impatience.sources.pretrained import loading_errors
 from impatience.vocabulary import Vocabulary
 
 
@@ -290,21 +291,17 @@ class LengthControlled(nn.Module):
 
         Args:
             name: Folder, or name of a model on the hub.
-            base_model: Loaded base model of an adapter; None loads it.
+            base_model: Loaded base model, e.g. of an adapter; None loads it. Weights that the folder has are put on it.
             tokenizer: Tokenizer to use instead of the saved one.
             merge: Merge an adapter into the base model's weights, so that it costs no time while writing.
             **kwargs: Arguments of the base model's ``from_pretrained``, e.g. ``dtype``.
         """
-        with readable(name):
-            base, saved = load_parts(name, base_model, merge=merge, **kwargs)
-            model = cls(
-                base,
-                METHODS[saved.method].from_options(**saved.options),
-                tokenizer=tokenizer or saved.tokenizer,
-                conventions=saved.conventions,
-                amplitude=saved.amplitude,
-            )
-            load_tensors(name, model.steering, saved.tensors)
-            check_finite(name, model)
+        base, saved = load_parts(name, base_model, merge=merge, **kwargs)
+        with loading_errors(name):
+            method = METHODS[saved.method].from_options(**saved.options)
+        tokenizer = tokenizer or saved.tokenizer
+        model = cls(base, method, tokenizer=tokenizer, conventions=saved.conventions, amplitude=saved.amplitude)
+        load_tensors(name, model.steering, saved.tensors)
+        check_finite(name, model)
         model.taught = saved.taught
         return model
