@@ -169,6 +169,22 @@ def test_checkpointing_that_would_lose_the_signal_is_refused() -> None:
     assert model(IDS, labels=labels_of(IDS, 2)).loss.isfinite()
 
 
+@pytest.mark.parametrize("kind", TYPES)
+def test_checkpointing_of_the_base_is_seen_without_a_walk_through_its_modules(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = trained(kind).train()
+    model(IDS, labels=labels_of(IDS, 2))  # transformers itself walks in the first call
+    walks = []
+    modules = torch.nn.Module.modules
+    monkeypatch.setattr(torch.nn.Module, "modules", lambda self: walks.append(type(self)) or modules(self))
+    model(IDS, labels=labels_of(IDS, 2))
+    assert type(model.base) not in walks
+    model.base.gradient_checkpointing_enable()
+    with pytest.raises(OptionError, match="Enable it on this model"):
+        model(IDS, labels=labels_of(IDS, 2))
+
+
 def test_a_context_of_the_callers_own_is_kept_under_checkpointing() -> None:
     from contextlib import contextmanager, nullcontext
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import safe_open
@@ -19,6 +19,9 @@ from impatience.errors import OptionError, UnsupportedModelError
 from impatience.families import unwrap
 from impatience.sources.pretrained import build_model, loading_errors
 
+if TYPE_CHECKING:
+    from impatience.control.model import LengthControlled
+
 KEY = "_extra_state"  # PyTorch's name
 WEIGHTS = "model.safetensors"  # the Trainer's name
 _BLOCK = 1 << 14
@@ -26,7 +29,7 @@ _BLOCK = 1 << 14
 _OPTIONS = ("dtype", "attn_implementation")
 
 
-def encode_state(model: Any, settings: dict[str, Any]) -> Tensor:
+def encode_state(model: LengthControlled, settings: dict[str, Any]) -> Tensor:
     """Return the extra state of a model with the settings of its length control."""
     inner, base = unwrap(model.base), model.base
     adapters = {name: adapter.to_dict() for name, adapter in getattr(base, "peft_config", {}).items()}

@@ -11,7 +11,7 @@ import json
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -37,6 +37,9 @@ from impatience.sources.pretrained import (
     model_class,
 )
 from impatience.version import __version__
+
+if TYPE_CHECKING:
+    from impatience.control.model import LengthControlled
 
 SETTINGS, WEIGHTS, PROMPT = "impatience.json", "impatience.safetensors", "prompt.json"
 _SETTINGS: dict[str, Any] = {
@@ -64,7 +67,11 @@ class Saved:
 
 
 def save_model(
-    folder: str | Path, model: Any, steering: Steering, state_dict: dict[str, Tensor] | None = None, **kwargs: Any
+    folder: str | Path,
+    model: LengthControlled,
+    steering: Steering,
+    state_dict: dict[str, Tensor] | None = None,
+    **kwargs: Any,
 ) -> None:
     """Save a ``LengthControlled`` model, with its tokenizer if it has one.
 
@@ -91,7 +98,7 @@ def save_model(
         model.tokenizer.save_pretrained(folder)
 
 
-def settings_of(model: Any) -> dict[str, Any]:
+def settings_of(model: LengthControlled) -> dict[str, Any]:
     """Return the settings of a model's length control; the method is None if it has no registered name."""
     steering = model.steering
     return {
@@ -106,7 +113,7 @@ def settings_of(model: Any) -> dict[str, Any]:
     }
 
 
-def restore_settings(model: Any, state: Tensor) -> None:
+def restore_settings(model: LengthControlled, state: Tensor) -> None:
     """Take over what goes with weights that were loaded: whether they were trained, and the signal's amplitude."""
     settings, own = extra_state.decode_state(state)["settings"], json.loads(json.dumps(settings_of(model)))
     model.taught |= settings["taught"]
