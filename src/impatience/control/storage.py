@@ -209,7 +209,7 @@ def _tokenizer(name: str | Path, **hub: Any) -> Any:
     settings = find_file(name, ADAPTER_SETTINGS, **hub)
     if settings is not None and not find_file(name, "tokenizer_config.json", **hub):
         return _tokenizer(base_model_name(settings))
-    with warnings.catch_warnings():
+    with loading_errors(name), warnings.catch_warnings():
         # Marian's tokenizer recommends it for a method that tokenizing never calls.
         warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses", category=UserWarning)
         return load_settings(AutoTokenizer, name, **hub)
@@ -232,7 +232,8 @@ def _auto(name: str | Path, complete: bool = False, **kwargs: Any) -> Any:
     from transformers import AutoConfig
 
     hub = {key: kwargs[key] for key in HUB if key in kwargs}
-    config = load_settings(AutoConfig, name, **hub)
+    with loading_errors(name):
+        config = load_settings(AutoConfig, name, **hub)
     if generation := find_file(name, "generation_config.json", **hub):
         read_object(generation)  # transformers would leave a damaged one out
     return _checked(model_class(config), name, complete, config=config, **kwargs)
@@ -240,7 +241,8 @@ def _auto(name: str | Path, complete: bool = False, **kwargs: Any) -> Any:
 
 def _checked(kind: Any, name: str | Path, complete: bool, **kwargs: Any) -> Any:
     """Load a model, but not one with missing weights: transformers would fill them with random numbers."""
-    model, found = load_weights(kind, name, output_loading_info=True, ignore_mismatched_sizes=True, **kwargs)
+    with loading_errors(name):
+        model, found = load_weights(kind, name, output_loading_info=True, ignore_mismatched_sizes=True, **kwargs)
     check_names(name, found["missing_keys"], found["unexpected_keys"] if complete else (), found["mismatched_keys"])
     return model
 

@@ -92,18 +92,17 @@ def load_settings(kind: Any, name: str | Path, **options: Any) -> Any:
     """Load a configuration or a tokenizer; ``kind`` is the class, e.g. ``AutoTokenizer``.
 
     Raises:
-        ModelFilesError: If it needs code of its own, or cannot be loaded.
+        ModelFilesError: If it needs code of its own.
     """
-    with loading_errors(name):
-        try:
-            return kind.from_pretrained(name, trust_remote_code=False, **options)
-        except ValueError as error:
-            if "trust_remote_code" not in str(error):
-                raise
-            raise ModelFilesError(
-                f"The model {str(name)!r} needs code of its own, which is never run. Use a model whose type "
-                f"transformers has: its config.json needs no auto_map."
-            ) from error
+    try:
+        return kind.from_pretrained(name, trust_remote_code=False, **options)
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise ModelFilesError(
+            f"The model {str(name)!r} needs code of its own, which is never run. Use a model whose type transformers "
+            f"has: its config.json needs no auto_map."
+        ) from error
 
 
 def load_weights(kind: Any, name: str | Path, **options: Any) -> Any:
