@@ -97,6 +97,11 @@ def test_a_plain_model_folder_is_refused_and_points_to_attach(tmp_path: Path) ->
         LengthControlled.from_pretrained(tmp_path)
 
 
+def test_an_authors_checkpoint_takes_no_base_model(checkpoint: Path) -> None:
+    with pytest.raises(OptionError, match="Leave base_model out"):
+        LengthControlled.from_pretrained(checkpoint, base_model=tiny_model("bart"))
+
+
 def test_conventions_are_for_encoder_decoders() -> None:
     with pytest.raises(OptionError, match="encoder-decoders"):
         attach(tiny_model("llama"), "pre", conventions="authors")

@@ -15,7 +15,7 @@ from transformers import Trainer, TrainingArguments
 from impatience import LengthControlled, attach, load
 from impatience.control.loading import open_model
 from impatience.errors import ModelFilesError, OptionError
-from impatience.families import FAMILIES
+from impatience.families import FAMILIES, unwrap
 from support.toys import byte_level_tokenizer, tiny_model
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10]])
@@ -119,11 +119,31 @@ def test_a_model_that_waits_to_be_sharded_has_weights_alone_in_its_state_dict() 
     assert "_extra_state" not in model_for().to("meta").state_dict()
 
 
-def test_the_description_has_the_same_size_before_and_after_training() -> None:
+@pytest.mark.parametrize("over", [0, 1])  # bytes by which the description passes the end of a block
+def test_the_description_has_the_same_size_before_and_after_training(over: int) -> None:
     model = model_for()
-    before = model.state_dict()["_extra_state"].shape
+    before = model.state_dict()["_extra_state"]
+    model.base.config.filler = "x" * (len(before) - len(bytes(before.tolist()).rstrip()) - len(', "filler": ""') + over)
+    before = model.state_dict()["_extra_state"]
     model.train()(IDS, labels=LABELS)
-    assert model.state_dict()["_extra_state"].shape == before
+    after = model.state_dict()["_extra_state"]
+    assert after.shape == before.shape
+    assert not torch.equal(after, before)
+    again = model_for()
+    again.load_state_dict(model.state_dict())
+    assert again.taught is True
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_trainers_folder_is_loaded_into_the_base_model_that_is_given(lora: bool, tmp_path: Path) -> None:
+    model = model_for(lora=lora)
+    trainer_for(model, tmp_path).save_model(str(tmp_path))
+    base = tiny_model("llama", seed=5)
+    again = LengthControlled.from_pretrained(tmp_path, base_model=base)
+    assert unwrap(again.base) is base
+    torch.testing.assert_close(logits(again), logits(model))
+    with pytest.raises(OptionError, match="a gpt2, but"):
+        LengthControlled.from_pretrained(tmp_path, base_model=tiny_model("gpt2"))
 
 
 def test_what_a_trainers_folder_cannot_give_is_refused(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from transformers import Trainer, TrainingArguments
 from transformers.pytorch_utils import Conv1D
 
 from impatience import LengthControlled, attach
+from impatience.decoding.step import recorded_facts
 from impatience.errors import (
     OptionError,
     SourceError,
@@ -108,6 +109,20 @@ def test_unknown_names_and_models_are_refused() -> None:
         attach(tiny_model("llama"), "pre").generate(**BATCH, target_tokens=5, landing="soft")
     with pytest.raises(OptionError, match="layers are 0 to 1"):
         attach(tiny_model("llama"), "pre", layers=[7])
+
+
+def test_what_the_signal_needs_is_kept_once_and_not_set_from_outside() -> None:
+    model = attach(tiny_model("llama"), "pre")
+    with pytest.raises(OptionError, match="scale_signal"):
+        model.amplitude = 3.0
+    for name in ("family", "method", "vocabulary", "conventions", "width"):
+        with pytest.raises(AttributeError):
+            setattr(model, name, None)
+    model.steering.amplitude = 3.0
+    assert model.amplitude == 3.0
+    facts = recorded_facts(model)
+    model.steering.amplitude = 4.0
+    assert recorded_facts(model) != facts
 
 
 def test_a_failed_call_leaves_the_model_unchanged() -> None:

@@ -86,6 +86,42 @@ def test_a_call_inside_a_call_does_not_change_the_outer_text(method: str) -> Non
     assert torch.equal(model.generate(IDS, target_tokens=[9, 20], landing="exact"), alone)
 
 
+@pytest.mark.parametrize("method", ["glide", "pre"])
+def test_forward_inside_a_call_or_a_text_gets_its_own_signal(method: str) -> None:
+    model = trained(method=method)
+    inputs = {"labels": labels_of(IDS, 2), "target_tokens": 9}
+    expected = model(IDS, **inputs).logits
+    found = []
+
+    def processor(_: Tensor, scores: Tensor) -> Tensor:
+        found.append(model.forward(IDS, **inputs).logits)
+        return scores
+
+    with model.exclusive():
+        found.append(model.forward(IDS, **inputs).logits)
+    alone = model.generate(IDS, target_tokens=20, landing="exact")
+    inside = LogitsProcessorList([processor])
+    assert torch.equal(model.generate(IDS, target_tokens=20, landing="exact", logits_processor=inside), alone)
+    found.append(model.forward(IDS, **inputs).logits)
+    assert len(found) >= 20
+    assert all(torch.equal(one, expected) for one in found)
+
+
+def test_a_call_that_fails_before_forward_leaves_no_trace() -> None:
+    model = trained(method="pre")
+    inputs = {"labels": labels_of(IDS, 2), "target_tokens": 9}
+    expected = model(IDS, **inputs).logits
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("refused")
+
+    handle = model.register_forward_pre_hook(refuse)
+    with pytest.raises(RuntimeError, match="refused"):
+        model(IDS, **inputs)
+    handle.remove()
+    assert torch.equal(model.forward(IDS, **inputs).logits, expected)
+
+
 # Training
 
 
@@ -131,6 +167,22 @@ def test_checkpointing_that_would_lose_the_signal_is_refused() -> None:
         model(IDS, labels=labels_of(IDS, 2))
     model.gradient_checkpointing_disable()
     assert model(IDS, labels=labels_of(IDS, 2)).loss.isfinite()
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_checkpointing_of_the_base_is_seen_without_a_walk_through_its_modules(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = trained(kind).train()
+    model(IDS, labels=labels_of(IDS, 2))  # transformers itself walks in the first call
+    walks = []
+    modules = torch.nn.Module.modules
+    monkeypatch.setattr(torch.nn.Module, "modules", lambda self: walks.append(type(self)) or modules(self))
+    model(IDS, labels=labels_of(IDS, 2))
+    assert type(model.base) not in walks
+    model.base.gradient_checkpointing_enable()
+    with pytest.raises(OptionError, match="Enable it on this model"):
+        model(IDS, labels=labels_of(IDS, 2))
 
 
 def test_a_context_of_the_callers_own_is_kept_under_checkpointing() -> None:

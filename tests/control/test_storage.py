@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
 
 from impatience import LengthControlled, attach
+from impatience.control import storage
+from impatience.control.loading import open_model
 from impatience.errors import ModelFilesError, OptionError
 from impatience.methods.base import EmbeddingMethod
 from support.toys import byte_level_tokenizer, tiny_model
@@ -46,13 +49,24 @@ def test_files_say_whether_the_model_was_trained(
     assert ("has not been trained" in caplog.text) == (not taught)
 
 
-def test_older_files_count_as_trained(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "option",
+    [{"dtyp": "float32"}, {"dtype": "flaot32"}, {"device_map": "nowhere"}, {"attn_implementation": "sdpaa"}],
+    ids=lambda option: next(iter(option)),
+)
+def test_a_wrong_argument_is_named_and_no_file_is_blamed(option: dict[str, Any], tmp_path: Path) -> None:
     attach(tiny_model("llama"), "pre").save_pretrained(tmp_path)
-    settings = tmp_path / "impatience.json"
-    older = json.loads(settings.read_text())
-    del older["taught"]
-    settings.write_text(json.dumps(older))
-    assert LengthControlled.from_pretrained(tmp_path).taught
+    with pytest.raises(OptionError, match=next(iter(option))) as caught:
+        LengthControlled.from_pretrained(tmp_path, **option)
+    assert "damaged" not in str(caught.value)
+
+
+def test_a_mistake_of_our_own_is_not_blamed_on_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attach(tiny_model("llama"), "pre").save_pretrained(tmp_path)
+    monkeypatch.setattr(storage, "Saved", lambda **_: {}["ours"])
+    for load in (LengthControlled.from_pretrained, open_model):
+        with pytest.raises(KeyError, match="ours"):
+            load(tmp_path)
 
 
 def test_damaged_foreign_and_unsafe_files_are_refused(tmp_path: Path) -> None:
@@ -86,16 +100,6 @@ def test_a_custom_method_works_but_needs_a_name_to_be_saved(tmp_path: Path) -> N
         attach(tiny_model("llama"), Own(), strength=2)
 
 
-def test_an_older_glide_that_calls_its_countdown_landing_still_loads(tmp_path: Path) -> None:
-    model = attach(tiny_model("llama"), "glide", countdown=9.0)
-    model.save_pretrained(tmp_path)
-    settings = tmp_path / "impatience.json"
-    older = json.loads(settings.read_text())
-    older["options"]["landing"] = older["options"].pop("countdown")
-    settings.write_text(json.dumps(older))
-    assert LengthControlled.from_pretrained(tmp_path).method == model.method
-
-
 @pytest.mark.parametrize(
     "changes",
     [{}, {"use_rslora": True}, {"init_lora_weights": "pissa"}, {"init_lora_weights": "olora"}],
@@ -110,6 +114,9 @@ def test_a_merged_adapter_writes_what_peft_writes_unmerged(changes: dict[str, An
             parameter.data.add_(noise)  # as if it had been trained
     logits, written = model(**BATCH, labels=IDS).logits, model.generate(**BATCH, target_tokens=[4, 9], landing="exact")
     model.save_pretrained(tmp_path)
+    name = "base_model.model.model.embed_tokens.weight"  # PEFT saves it beside the adapter where it was resized
+    tensors = load_file(tmp_path / "adapter_model.safetensors") | {name: model.get_input_embeddings().weight.detach()}
+    save_file(tensors, tmp_path / "adapter_model.safetensors", {"format": "pt"})
     unmerged = LengthControlled.from_pretrained(tmp_path, base_model=tiny_model("llama"))
     assert torch.allclose(unmerged(**BATCH, labels=IDS).logits, logits, atol=1e-4)
     merged = LengthControlled.from_pretrained(tmp_path, base_model=tiny_model("llama"), merge=True)

@@ -1,14 +1,11 @@
-"""Reads the calls of a ``LengthControlled``: their arguments, their targets, and the signal that follows.
-
-``model`` is that model everywhere.
-"""
+"""Reads the calls of a ``LengthControlled``: their arguments, their targets, and the signal that follows."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,6 +18,9 @@ from impatience.errors import OptionError, SourceError, TargetError
 from impatience.families import text_config, unwrap
 from impatience.lengths import Landing, Target, Unit
 from impatience.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from impatience.control.model import LengthControlled
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def bind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any],
     return {name: kwargs.pop(name, None) for name in LENGTHS}, kwargs
 
 
-def call_signal(model: Any, lengths: dict[str, Any], inputs: dict[str, Any]) -> PassSignal:
+def call_signal(model: LengthControlled, lengths: dict[str, Any], inputs: dict[str, Any]) -> PassSignal:
     """Return the signal of a call, from its length arguments and the base model's inputs."""
     _update_vocabulary(model)
     labels, mask = inputs.get("labels"), inputs.get("attention_mask")
@@ -68,12 +68,11 @@ def call_signal(model: Any, lengths: dict[str, Any], inputs: dict[str, Any]) -> 
     positions = None if model.family.encoder_decoder else inputs.get("position_ids")
     targets = find_targets(model, ids, target, mask, labels, lengths["prompt_lengths"], positions)
     targets = replace(targets, progress=lengths["progress"])
-    signal: PassSignal = model.steering.pass_signal(targets, ids, ids.shape[1], noisy=model.training)
-    return signal
+    return model.steering.pass_signal(targets, ids, ids.shape[1], noisy=model.training)
 
 
 def write_texts(
-    model: Any,
+    model: LengthControlled,
     inputs: Tensor | None,
     lengths: Sequence[Any],
     landing: Landing,
@@ -116,7 +115,7 @@ def write_texts(
         return call.finish(model.base.generate(**kwargs))
 
 
-def _check_source(model: Any, source: Tensor | None, attention_mask: Tensor | None) -> Tensor:
+def _check_source(model: LengthControlled, source: Tensor | None, attention_mask: Tensor | None) -> Tensor:
     if source is None or source.numel() == 0:
         raise SourceError("The source is empty. Pass input_ids with at least one token in each row.")
     if attention_mask is not None and not bool(attention_mask.any(1).all()):
@@ -129,16 +128,17 @@ def _check_source(model: Any, source: Tensor | None, attention_mask: Tensor | No
     return source
 
 
-def _check_checkpointing(model: Any) -> None:
-    inside = model.steering.inside_layers and model.steers
-    if inside and not model.checkpoints and unwrap(model.base).is_gradient_checkpointing:
+def _check_checkpointing(model: LengthControlled) -> None:
+    if model.checkpoints or not (model.steering.inside_layers and model.steers):
+        return
+    if model.family.checkpoints(unwrap(model.base)):
         raise OptionError(
             "Gradient checkpointing was enabled on the base model, so recomputed layers would get no signal. "
             "Enable it on this model instead: model.gradient_checkpointing_enable()."
         )
 
 
-def _check_frozen(model: Any) -> None:
+def _check_frozen(model: LengthControlled) -> None:
     """Refuse to train with a signal that is zero and stays zero, as where a trainer puts adapters on this model."""
     projections = [list(one.parameters()) for one in model.steering.projections.values()]
     if not (projections and model.steers) or any(weight.requires_grad for one in projections for weight in one):
@@ -150,10 +150,9 @@ def _check_frozen(model: Any) -> None:
         )
 
 
-def _update_vocabulary(model: Any) -> None:
+def _update_vocabulary(model: LengthControlled) -> None:
     """Make new tables if the base model's vocabulary was resized."""
     inner: Any = unwrap(model.base)
     size = text_config(inner).vocab_size
     if model.vocabulary.size != size:
-        model.vocabulary = Vocabulary(size, model.family.special_ids(inner), model.tokenizer)
-        model.steering.vocabulary = model.vocabulary
+        model.steering.vocabulary = Vocabulary(size, model.family.special_ids(inner), model.tokenizer)

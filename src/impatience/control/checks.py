@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from impatience.errors import ImpatienceError, ModelFilesError
+from impatience.errors import ModelFilesError
 from impatience.files import read_object
 
 Check = Callable[[Any], bool]
@@ -23,22 +21,6 @@ _PROMPT: dict[str, tuple[str, Check]] = {
     "no_loops": ("a whole number, at least 1, or null", lambda value: not value or (type(value) is int and value > 0)),
 }
 """What each prompt setting must be, in words and as a check."""
-
-
-@contextmanager
-def readable(name: str | Path) -> Iterator[None]:
-    """Say which model could not be loaded, whatever a library raises on its files."""
-    try:
-        yield
-    except (ImpatienceError, MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # tokenizers raises just this
-        first, *others = str(error).strip().splitlines() or [type(error).__name__]
-        reason = f"{first} {others[0].strip()}" if first.endswith(":") and others else first
-        raise ModelFilesError(
-            f"The model {str(name)!r} could not be loaded ({reason}). Name a folder, a model that `impatience models` "
-            f"lists, or one on the hub, which must be within reach. Download or save damaged files again."
-        ) from error
 
 
 def check_prompt(file: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import safe_open
@@ -17,7 +17,10 @@ from torch import Tensor
 
 from impatience.errors import OptionError, UnsupportedModelError
 from impatience.families import unwrap
-from impatience.sources.pretrained import build_model
+from impatience.sources.pretrained import build_model, loading_errors
+
+if TYPE_CHECKING:
+    from impatience.control.model import LengthControlled
 
 KEY = "_extra_state"  # PyTorch's name
 WEIGHTS = "model.safetensors"  # the Trainer's name
@@ -26,12 +29,12 @@ _BLOCK = 1 << 14
 _OPTIONS = ("dtype", "attn_implementation")
 
 
-def encode_state(model: Any, settings: dict[str, Any]) -> Tensor:
+def encode_state(model: LengthControlled, settings: dict[str, Any]) -> Tensor:
     """Return the extra state of a model with the settings of its length control."""
     inner, base = unwrap(model.base), model.base
     adapters = {name: adapter.to_dict() for name, adapter in getattr(base, "peft_config", {}).items()}
     content = {
-        "settings": settings,
+        "settings": settings | {"taught": int(settings["taught"])},  # as long before and after training
         "config": inner.config.to_dict() | {"dtype": str(inner.dtype).removeprefix("torch.")},
         "generation": inner.generation_config.to_dict(),
         "adapters": adapters if inner is not base else {},
@@ -44,6 +47,7 @@ def encode_state(model: Any, settings: dict[str, Any]) -> Tensor:
 def decode_state(state: Tensor) -> dict[str, Any]:
     """Return the content of an extra state: settings, config, generation and adapters."""
     content: dict[str, Any] = json.loads(state.cpu().numpy().tobytes())
+    content["settings"]["taught"] = bool(content["settings"]["taught"])
     return content
 
 
@@ -51,15 +55,15 @@ def read_state(file: Path | None) -> dict[str, Any] | None:
     """Return the content of the extra state in a file of weights; None if there is none."""
     if file is None:
         return None
-    with safe_open(file, framework="pt") as tensors:
+    with loading_errors(file), safe_open(file, framework="pt") as tensors:
         return decode_state(tensors.get_tensor(KEY)) if KEY in tensors.keys() else None  # noqa: SIM118
 
 
-def rebuild_base(content: dict[str, Any], **options: Any) -> Any:
-    """Build the base model that an extra state describes, with its adapters; its weights are not loaded yet."""
-    from peft import PeftConfig, get_peft_model
-    from transformers import AutoConfig, GenerationConfig
+def rebuild_base(name: str | Path, content: dict[str, Any], base: Any = None, **options: Any) -> Any:
+    """Build the base model that an extra state describes, with its adapters; its weights are not loaded yet.
 
+    ``name`` is the model's, for errors. ``base`` is a base model to use instead of a new one.
+    """
     if unknown := sorted(options.keys() - set(_OPTIONS)):
         raise OptionError(
             f"{', '.join(unknown)}: a folder that a Trainer saved takes {' and '.join(_OPTIONS)} only. Load it, "
@@ -68,9 +72,19 @@ def rebuild_base(content: dict[str, Any], **options: Any) -> Any:
     settings = dict(content["config"])
     if settings.pop("quantization_config", None):
         raise UnsupportedModelError("A Trainer's folder of a quantized model cannot be loaded. Use save_pretrained.")
-    config = AutoConfig.for_model(settings.pop("model_type"), **settings)
+    if base is not None and (kind := unwrap(base).config.model_type) != settings["model_type"]:
+        raise OptionError(f"base_model: it is a {kind}, but {str(name)!r} has a {settings['model_type']}.")
     chosen = {name: value for name, value in options.items() if value not in (None, "auto")}
-    base: Any = build_model(config, **chosen)
+    with loading_errors(name):
+        return _build(content, settings, base, chosen)
+
+
+def _build(content: dict[str, Any], settings: dict[str, Any], base: Any, options: dict[str, Any]) -> Any:
+    from peft import PeftConfig, get_peft_model
+    from transformers import AutoConfig, GenerationConfig
+
+    if base is None:
+        base = build_model(AutoConfig.for_model(settings.pop("model_type"), **settings), **options)
     base.generation_config = GenerationConfig.from_dict(content["generation"])
     for number, (name, adapter) in enumerate(content["adapters"].items()):
         # The weights are loaded afterwards, so they need no initialisation of their own.

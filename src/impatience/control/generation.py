@@ -144,6 +144,9 @@ def steer_each_step(model: Any, steering: Steering, targets: BatchTargets, embed
     """Set the signal before each step of one ``generate`` call of a model; other threads wait.
 
     ``embedded`` is the number of prompt columns that are given as embeddings, before the first id.
+
+    Until the end, ``prepare_inputs_for_generation`` of this instance is replaced. Other threads wait only if they call
+    the ``LengthControlled``, so they must not call ``generate`` of its base model meanwhile.
     """
     signals = GenerateSteering(steering, targets, model.dtype)
     decoder = "decoder_" if steering.family.encoder_decoder else ""

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from impatience.control.attach import attach
-from impatience.control.checks import readable
 from impatience.control.model import LengthControlled
 from impatience.control.storage import PROMPT, is_length_controlled, load_base, load_prompt
 from impatience.errors import ModelFilesError
@@ -48,7 +47,7 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
             raise ModelFilesError(f"The run in {source} has no model yet. Finish it: {resume_command(Path(source))}")
         source = str(Path(source) / "model")
     options: dict[str, Any] = {} if torch.cuda.is_available() else {"dtype": torch.float32}
-    with readable(name), _hidden_progress_bars():
+    with _hidden_progress_bars():
         if is_length_controlled(source):
             model, prompt = LengthControlled.from_pretrained(source, merge=True, **options), load_prompt(source)
         else:

@@ -15,15 +15,16 @@ from torch import Tensor, nn
 
 from impatience.control.adapters import check_adapters
 from impatience.control.calls import LENGTHS, TARGETS, bind, call_signal, write_texts
-from impatience.control.checks import check_finite, load_tensors, readable
+from impatience.control.checks import check_finite, load_tensors
 from impatience.control.extra_state import encode_state
 from impatience.control.steering import Steering
 from impatience.control.storage import adapt_state_dict, load_parts, restore_settings, save_model, settings_of
 from impatience.control.targets import BatchTargets, Conventions
 from impatience.errors import OptionError
-from impatience.families import family_of, text_config, unwrap
+from impatience.families import Family, family_of, text_config, unwrap
 from impatience.lengths import Landing, Target, Unit
 from impatience.methods import METHODS, Method
+from impatience.sources.pretrained import loading_errors
 from impatience.vocabulary import Vocabulary
 
 
@@ -31,8 +32,7 @@ class LengthControlled(nn.Module):
     """A model that writes to length. Attributes that it does not define are those of the base model.
 
     ``base`` is the base model. (``base_model`` is, as in transformers, the base model's backbone without its head.)
-    ``amplitude`` is the factor of the signal at full strength, ``width`` its width, and ``taught`` says whether the
-    model was trained with its signal. Without a tokenizer only tokens can be counted.
+    ``taught`` says whether the model was trained with its signal. Without a tokenizer only tokens can be counted.
     """
 
     def __init__(
@@ -48,11 +48,9 @@ class LengthControlled(nn.Module):
         check_adapters(base_model)
         inner = unwrap(base_model)
         self.base, self.tokenizer = base_model, tokenizer
-        self.family = family_of(inner)
-        self.vocabulary = Vocabulary(text_config(inner).vocab_size, self.family.special_ids(inner), tokenizer)
-        self.steering = Steering(inner, self.family, method, self.vocabulary, conventions, amplitude)
-        self.method, self.conventions = method, conventions
-        self.width, self.amplitude = self.steering.width, self.steering.amplitude
+        family = family_of(inner)
+        vocabulary = Vocabulary(text_config(inner).vocab_size, family.special_ids(inner), tokenizer)
+        self.steering = Steering(inner, family, method, vocabulary, conventions, amplitude)
         self.taught = self.warned = self.checkpoints = False
         self.default_target: dict[str, int] = {}
         self.opened_from = self.fingerprint = ""  # folder or hub name, and its fingerprint; see ``control.fingerprint``
@@ -63,6 +61,40 @@ class LengthControlled(nn.Module):
     def base_model(self) -> Any:
         """The backbone of the base model, without its head and without wrappers of PEFT."""
         return unwrap(self.base).base_model
+
+    @property
+    def family(self) -> Family:
+        """The declaration of where the base model keeps its decoder."""
+        return self.steering.family
+
+    @property
+    def method(self) -> Method:
+        """The method that computes the signal."""
+        return self.steering.method
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """What counts lengths in the base model's ids."""
+        return self.steering.vocabulary
+
+    @property
+    def conventions(self) -> Conventions:
+        """Whose conventions the signal follows: ``"paper"`` or ``"authors"``."""
+        return self.steering.conventions
+
+    @property
+    def width(self) -> int:
+        """The width of the signal."""
+        return self.steering.width
+
+    @property
+    def amplitude(self) -> float:
+        """The factor of the signal at full strength."""
+        return self.steering.amplitude
+
+    @amplitude.setter
+    def amplitude(self, value: float) -> None:
+        raise OptionError(f"amplitude = {value}: it belongs to the trained weights. Use scale_signal(factor) instead.")
 
     @property
     def steers(self) -> bool:
@@ -101,14 +133,10 @@ class LengthControlled(nn.Module):
         Target.parse(1, *map(target.get, TARGETS))
         self.default_target = target
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the family, whose functions cannot be pickled."""
-        return {**self.__dict__, "family": None}
-
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Find the family again."""
+        """Find the family again, whose functions cannot be pickled."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self.family = self.steering.family = family_of(unwrap(self.base))
+        self.steering.family = family_of(unwrap(self.base))
 
     def get_extra_state(self) -> Tensor:
         """Return what a state dict needs besides weights, so that the folder of a ``Trainer`` can be loaded."""
@@ -135,8 +163,13 @@ class LengthControlled(nn.Module):
         """Run ``forward`` with the signal, also where a trainer has put a function of its own in its place."""
         lengths, kwargs = bind(args, kwargs)
         self.taught |= self.training
+        thread = self.steering.thread
         with self.steering.use(call_signal(self, lengths, kwargs) if self.steering.attached else None):
-            return super().__call__(**kwargs)
+            thread.entered = True
+            try:
+                return super().__call__(**kwargs)
+            finally:
+                thread.entered = False
 
     def forward(
         self,
@@ -174,7 +207,9 @@ class LengthControlled(nn.Module):
             The base model's output.
         """
         kwargs |= {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
-        if self.steering.thread.signal is None:  # called as ``forward``, not as the model
+        thread = self.steering.thread
+        entered, thread.entered = thread.entered, False
+        if not entered:  # called as ``forward``, not as the model
             lengths = (target_tokens, target_words, target_characters, target_sentences, progress, prompt_lengths)
             return self(**dict(zip(LENGTHS, lengths, strict=True)), compute_loss=compute_loss, **kwargs)
         if not compute_loss:
@@ -257,21 +292,17 @@ class LengthControlled(nn.Module):
 
         Args:
             name: Folder, or name of a model on the hub.
-            base_model: Loaded base model of an adapter; None loads it.
+            base_model: Loaded base model, e.g. of an adapter; None loads it. Weights that the folder has are put on it.
             tokenizer: Tokenizer to use instead of the saved one.
             merge: Merge an adapter into the base model's weights, so that it costs no time while writing.
             **kwargs: Arguments of the base model's ``from_pretrained``, e.g. ``dtype``.
         """
-        with readable(name):
-            base, saved = load_parts(name, base_model, merge=merge, **kwargs)
-            model = cls(
-                base,
-                METHODS[saved.method].from_options(**saved.options),
-                tokenizer=tokenizer or saved.tokenizer,
-                conventions=saved.conventions,
-                amplitude=saved.amplitude,
-            )
-            load_tensors(name, model.steering, saved.tensors)
-            check_finite(name, model)
+        base, saved = load_parts(name, base_model, merge=merge, **kwargs)
+        with loading_errors(name):
+            method = METHODS[saved.method].from_options(**saved.options)
+        tokenizer = tokenizer or saved.tokenizer
+        model = cls(base, method, tokenizer=tokenizer, conventions=saved.conventions, amplitude=saved.amplitude)
+        load_tensors(name, model.steering, saved.tensors)
+        check_finite(name, model)
         model.taught = saved.taught
         return model

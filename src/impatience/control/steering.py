@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from impatience.control.projections import project, zero_projection
+from impatience.control.segments import Segments
 from impatience.control.targets import BatchTargets, Conventions
 from impatience.errors import ModelFilesError, OptionError, UnsupportedModelError
 from impatience.families import Family, text_config
@@ -41,10 +42,11 @@ class PassSignal:
     progress: tuple[Tensor, Tensor] | None = None  # (B, T) and target (B, 1), for an attention bias
 
 
-class ThreadSignal(threading.local):
-    """The signal of a thread's forward passes; None outside of ``Steering.use``."""
+class ThreadState(threading.local):
+    """The state of a thread's forward passes."""
 
-    signal: PassSignal | None = None
+    signal: PassSignal | None = None  # of the pass that runs; None outside of ``Steering.use``
+    entered: bool = False  # whether the model was called, and its ``forward`` comes next
 
 
 class Steering(nn.Module):
@@ -72,7 +74,7 @@ class Steering(nn.Module):
             raise ModelFilesError("The model's token embeddings are damaged: they hold NaN or infinite values.")
         self.factor = 1.0  # of the amplitude, for a schedule in training
         self.projections = nn.ModuleDict()
-        self._lock, self.thread = threading.RLock(), ThreadSignal()
+        self._lock, self.thread = threading.RLock(), ThreadState()
         self._handles = list(self._register_hooks(model))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -82,7 +84,7 @@ class Steering(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Make a lock of its own for a copy; ``LengthControlled`` finds the family again."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._lock, self.thread = threading.RLock(), ThreadSignal()
+        self._lock, self.thread = threading.RLock(), ThreadState()
 
     def _register_hooks(self, model: Any) -> Iterator[Any]:
         decoder, layers = self.family.decoder_of(model), self.family.layers_of(model)
@@ -174,15 +176,13 @@ class Steering(nn.Module):
         """Return the signal for the last columns of (B, T) ids; the prompt before its last token gets none."""
         if not self.steers:
             return PassSignal()
+        if targets.segments is not None and targets.progress is None:
+            return self._segment_signal(targets.segments, noisy=noisy)
         targets = targets.repeat(ids.shape[0])
         column, target = torch.arange(ids.shape[1], device=ids.device), targets.target.float()[:, None]
         signalled = column >= targets.start[:, None] - 1
         if targets.progress is not None:
             progress = targets.progress
-        elif targets.segments is not None:
-            progress, target, signalled = vars(targets.segments).values()
-            # A method takes one target a row, so each column becomes a row of its own.
-            progress, target, columns = progress.reshape(-1, 1), target.reshape(-1, 1), 1
         elif self.conventions == "authors":
             progress, target = column.float().expand(ids.shape), (target - 1).clamp(min=1)
         else:
@@ -190,7 +190,18 @@ class Steering(nn.Module):
         progress, target = in_tokens(progress[:, -columns:], target, targets.unit)
         if noisy:
             progress = self.method.noisy(progress, target, self.width)
-        return self._signal(progress, target, signalled[:, -columns:] if targets.segments is None else signalled)
+        return self._signal(progress, target, signalled[:, -columns:])
+
+    def _segment_signal(self, segments: Segments, *, noisy: bool) -> PassSignal:
+        """Return the signal of rows that may hold several texts.
+
+        A method takes one target a row, so each column becomes a row of its own. Whether a row really has several texts
+        is not known without waiting for the GPU.
+        """
+        progress, target = segments.progress.reshape(-1, 1), segments.target.reshape(-1, 1)
+        if noisy:
+            progress = self.method.noisy(progress, target, self.width)
+        return self._signal(progress, target, segments.signalled)
 
     def step_signal(self, progress: Tensor, target: Tensor, unit: Unit) -> PassSignal:
         """Return the signal for one step of rows with (B, 1) progress and target, without waiting for the GPU."""

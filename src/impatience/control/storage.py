@@ -11,14 +11,14 @@ import json
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from impatience.control import extra_state
 from impatience.control.adapters import base_model_name, load_adapter
-from impatience.control.checks import check_amplitude, check_finite, check_names, check_prompt, load_tensors, readable
+from impatience.control.checks import check_amplitude, check_finite, check_names, check_prompt, load_tensors
 from impatience.control.steering import Steering
 from impatience.control.targets import Conventions
 from impatience.errors import ModelFilesError, OptionError
@@ -26,8 +26,20 @@ from impatience.families import unwrap
 from impatience.files import read_object
 from impatience.methods import METHODS
 from impatience.sources import check_name
-from impatience.sources.pretrained import ADAPTER_SETTINGS, HUB, find_file, load_settings, load_weights, model_class
+from impatience.sources.pretrained import (
+    ADAPTER_SETTINGS,
+    HUB,
+    check_options,
+    find_file,
+    load_settings,
+    load_weights,
+    loading_errors,
+    model_class,
+)
 from impatience.version import __version__
+
+if TYPE_CHECKING:
+    from impatience.control.model import LengthControlled
 
 SETTINGS, WEIGHTS, PROMPT = "impatience.json", "impatience.safetensors", "prompt.json"
 _SETTINGS: dict[str, Any] = {
@@ -39,7 +51,6 @@ _SETTINGS: dict[str, Any] = {
     "tokenizer": (bool,),
     "taught": (bool,),
 }
-_OLD_OPTIONS = {"glide": {"landing": "countdown"}}  # options that older versions saved under another name, by method
 
 
 @dataclass(frozen=True)
@@ -52,11 +63,15 @@ class Saved:
     amplitude: float | None  # factor of the signal; None computes it from the method's strength
     tokenizer: Any = None  # tokenizer saved with the model, if any
     tensors: dict[str, Tensor] = field(default_factory=dict)  # weights of the method
-    taught: bool = True  # whether the model was trained with its signal; True for older files, which do not say it
+    taught: bool = True  # whether the model was trained with its signal
 
 
 def save_model(
-    folder: str | Path, model: Any, steering: Steering, state_dict: dict[str, Tensor] | None = None, **kwargs: Any
+    folder: str | Path,
+    model: LengthControlled,
+    steering: Steering,
+    state_dict: dict[str, Tensor] | None = None,
+    **kwargs: Any,
 ) -> None:
     """Save a ``LengthControlled`` model, with its tokenizer if it has one.
 
@@ -83,7 +98,7 @@ def save_model(
         model.tokenizer.save_pretrained(folder)
 
 
-def settings_of(model: Any) -> dict[str, Any]:
+def settings_of(model: LengthControlled) -> dict[str, Any]:
     """Return the settings of a model's length control; the method is None if it has no registered name."""
     steering = model.steering
     return {
@@ -98,12 +113,12 @@ def settings_of(model: Any) -> dict[str, Any]:
     }
 
 
-def restore_settings(model: Any, state: Tensor) -> None:
+def restore_settings(model: LengthControlled, state: Tensor) -> None:
     """Take over what goes with weights that were loaded: whether they were trained, and the signal's amplitude."""
     settings, own = extra_state.decode_state(state)["settings"], json.loads(json.dumps(settings_of(model)))
     model.taught |= settings["taught"]
     if all(settings[name] == own[name] for name in ("method", "options", "conventions")):
-        model.amplitude = model.steering.amplitude = settings["amplitude"]
+        model.steering.amplitude = settings["amplitude"]
 
 
 def _without_prefix(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -114,6 +129,7 @@ def load_parts(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any)
     """Load a base model and its length control; the arguments are those of ``LengthControlled.from_pretrained``."""
     if kwargs.pop("trust_remote_code", False):
         raise OptionError("trust_remote_code is not supported: no code is ever loaded with a model.")
+    check_options(kwargs)
     check_name(name)
     hub = {key: kwargs[key] for key in HUB if key in kwargs}
     path = find_file(name, SETTINGS, **hub)
@@ -121,21 +137,17 @@ def load_parts(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any)
         file = find_file(name, extra_state.WEIGHTS, **hub)
         content = extra_state.read_state(file)
         if file is not None and content is not None:
-            return _load_described(name, file, content, merge, **kwargs)
-        return _load_authors(name, **kwargs)
+            return _load_described(name, file, content, base_model, merge, **kwargs)
+        return _load_authors(name, base_model, **kwargs)
     parts, has_tokenizer = _read_settings(read_object(path), path)
     weights = find_file(name, WEIGHTS, **hub)
-    saved = Saved(
-        **parts,
-        tokenizer=_tokenizer(name, **hub) if has_tokenizer else None,
-        tensors=load_file(weights) if weights else {},
-    )
+    tokenizer = _tokenizer(name, **hub) if has_tokenizer else None
+    saved = Saved(**parts, tokenizer=tokenizer, tensors=_read_tensors(name, weights) if weights else {})
     return _load_model(name, base_model, merge=merge, **kwargs), saved
 
 
 def _read_settings(settings: dict[str, Any], file: Path) -> tuple[dict[str, Any], bool]:
     """Check the settings of a length control; return those that ``Saved`` takes, and whether there is a tokenizer."""
-    settings = {"taught": True, **settings}  # older files do not say it
     for key, kinds in _SETTINGS.items():
         if key not in settings or type(settings[key]) not in kinds:
             found = f"{key} is {settings[key]!r}" if key in settings else f"{key!r} is missing"
@@ -144,18 +156,23 @@ def _read_settings(settings: dict[str, Any], file: Path) -> tuple[dict[str, Any]
         raise ModelFilesError(
             f"{file} has format {settings['format']}, but this version reads format 1. Update impatience."
         )
-    names = _OLD_OPTIONS.get(settings["method"], {})
-    options = {names.get(option, option): value for option, value in settings["options"].items()}
-    check_amplitude(settings["amplitude"], options.get("strength"))
-    parts = {key: settings[key] for key in ("method", "conventions", "amplitude", "taught")}
-    return {**parts, "options": options}, settings["tokenizer"]
+    check_amplitude(settings["amplitude"], settings["options"].get("strength"))
+    parts = {key: settings[key] for key in ("method", "options", "conventions", "amplitude", "taught")}
+    return parts, settings["tokenizer"]
 
 
-def _load_described(name: str | Path, file: Path, content: Any, merge: bool, **kwargs: Any) -> tuple[Any, Saved]:
-    """Load a folder that a ``Trainer`` saved."""
+def _read_tensors(name: str | Path, file: Path) -> dict[str, Tensor]:
+    with loading_errors(name):
+        return load_file(file)
+
+
+def _load_described(
+    name: str | Path, file: Path, content: Any, base_model: Any, merge: bool, **kwargs: Any
+) -> tuple[Any, Saved]:
+    """Load a folder that a ``Trainer`` saved; it has all weights, also those of the base model."""
     hub = {key: kwargs.pop(key) for key in HUB if key in kwargs}
     parts, _ = _read_settings(content["settings"], file)
-    tensors, base = load_file(file), extra_state.rebuild_base(content, **kwargs)
+    tensors, base = _read_tensors(name, file), extra_state.rebuild_base(name, content, base_model, **kwargs)
     weights = _without_prefix(tensors, "base.")
     _restore_tied(base, weights, "")
     load_tensors(name, base, weights)
@@ -180,10 +197,9 @@ def is_length_controlled(name: str | Path) -> bool:
 
 def load_base(name: str | Path, **kwargs: Any) -> tuple[Any, Any]:
     """Load a plain Hugging Face model and its tokenizer."""
-    with readable(name):
-        base = _auto(name, **kwargs)
-        check_finite(name, base)
-        return base, _tokenizer(name)
+    base = _auto(name, **kwargs)
+    check_finite(name, base)
+    return base, _tokenizer(name)
 
 
 def _tokenizer(name: str | Path, **hub: Any) -> Any:
@@ -193,7 +209,7 @@ def _tokenizer(name: str | Path, **hub: Any) -> Any:
     settings = find_file(name, ADAPTER_SETTINGS, **hub)
     if settings is not None and not find_file(name, "tokenizer_config.json", **hub):
         return _tokenizer(base_model_name(settings))
-    with warnings.catch_warnings():
+    with loading_errors(name), warnings.catch_warnings():
         # Marian's tokenizer recommends it for a method that tokenizing never calls.
         warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses", category=UserWarning)
         return load_settings(AutoTokenizer, name, **hub)
@@ -216,7 +232,8 @@ def _auto(name: str | Path, complete: bool = False, **kwargs: Any) -> Any:
     from transformers import AutoConfig
 
     hub = {key: kwargs[key] for key in HUB if key in kwargs}
-    config = load_settings(AutoConfig, name, **hub)
+    with loading_errors(name):
+        config = load_settings(AutoConfig, name, **hub)
     if generation := find_file(name, "generation_config.json", **hub):
         read_object(generation)  # transformers would leave a damaged one out
     return _checked(model_class(config), name, complete, config=config, **kwargs)
@@ -224,21 +241,25 @@ def _auto(name: str | Path, complete: bool = False, **kwargs: Any) -> Any:
 
 def _checked(kind: Any, name: str | Path, complete: bool, **kwargs: Any) -> Any:
     """Load a model, but not one with missing weights: transformers would fill them with random numbers."""
-    model, found = load_weights(kind, name, output_loading_info=True, ignore_mismatched_sizes=True, **kwargs)
+    with loading_errors(name):
+        model, found = load_weights(kind, name, output_loading_info=True, ignore_mismatched_sizes=True, **kwargs)
     check_names(name, found["missing_keys"], found["unexpected_keys"] if complete else (), found["mismatched_keys"])
     return model
 
 
-def _load_authors(name: str | Path, **kwargs: Any) -> tuple[Any, Saved]:
+def _load_authors(name: str | Path, base_model: Any, **kwargs: Any) -> tuple[Any, Saved]:
     """Load a checkpoint of the paper's authors: BART's weights under the model type ``prebart``."""
     from transformers import BartConfig, BartForConditionalGeneration
 
-    settings, _ = BartConfig.get_config_dict(name)
+    with loading_errors(name):
+        settings, _ = BartConfig.get_config_dict(name)
     if settings.get("model_type") != "prebart":
         raise ModelFilesError(
             f"{name} has no {SETTINGS}, so it is not a length-controlled model. Load it with transformers and wrap it "
             f"with impatience.attach(model, 'pre', tokenizer=tokenizer)."
         )
+    if base_model is not None:
+        raise OptionError(f"base_model: {name} is a whole model of the paper's authors. Leave base_model out.")
     config = BartConfig.from_dict({**settings, "model_type": "bart", "architectures": None})
     base = _checked(BartForConditionalGeneration, name, complete=False, config=config, **kwargs)
     return base, Saved("pre", {"strength": "raw"}, "authors", None)

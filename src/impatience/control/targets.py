@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -11,6 +11,9 @@ from torch import Tensor
 from impatience.control.segments import IGNORED, Segments, find_segments, restarts
 from impatience.errors import SourceError, TargetError
 from impatience.lengths import Target, Unit
+
+if TYPE_CHECKING:
+    from impatience.control.model import LengthControlled
 
 Conventions = Literal["paper", "authors"]
 
@@ -35,7 +38,7 @@ class BatchTargets:
 
 
 def find_targets(
-    model: Any,
+    model: LengthControlled,
     ids: Tensor,
     target: Target | tuple[Unit, Tensor] | None,
     attention_mask: Tensor | None,

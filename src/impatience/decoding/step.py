@@ -305,14 +305,15 @@ def start_token(model: LengthControlled) -> int | None:
 
 def recorded_facts(model: LengthControlled) -> list[float]:
     """Return what a recorded step cannot change: the memory addresses of all weights, and the signal's amplitude."""
-    return [*(weight.data_ptr() for weight in model.parameters()), model.amplitude * model.steering.factor]
+    return [*(weight.data_ptr() for weight in model.parameters()), model.steering.amplitude * model.steering.factor]
 
 
 @contextmanager
 def prepared_model(model: LengthControlled) -> Iterator[None]:
     """Prepare a model for steps: attention copies no keys, and each row has a position of its own.
 
-    Other threads wait. At the end, or after an error, the model is as before.
+    Other threads wait. At the end, or after an error, the model is as before. A thread that calls the base model itself
+    does not wait, and meanwhile its attention gets no mask from transformers, so padding would be read.
     """
     inner: Any = unwrap(model.base)
     config, family = text_config(inner), model.family

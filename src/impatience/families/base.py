@@ -138,6 +138,12 @@ class Family:
         embeddings: Tensor = self.decoder_of(model).get_input_embeddings()(ids[None])
         return embeddings
 
+    def checkpoints(self, model: Any) -> bool:
+        """Check whether gradient checkpointing is on, without a walk through all modules; it is set in all alike."""
+        decoder = self.decoder_of(model)
+        first = next(decoder.get_submodule(self.layers).children())
+        return any(getattr(module, "gradient_checkpointing", False) for module in (first, decoder))
+
     def room(self, model: Any) -> int | None:
         """Return the number of positions of the decoder, or None if there is no limit."""
         return int(getattr(text_config(model), self.limit)) if self.limit else None

@@ -112,7 +112,11 @@ class EmbeddingMethod(Method, ABC):
 
     @abstractmethod
     def embedding(self, progress: Tensor, target: Tensor, width: int) -> Tensor:
-        """Return the (B, T, D) float32 signal for (B, T) progress and (B, 1) target, progress ≤ target."""
+        """Return the (B, T, D) float32 signal for (B, T) progress and (B, 1) target, progress ≤ target.
+
+        Each value may depend on its own progress and target alone: the columns of a text come together, one by one, or,
+        while training, each as a row of its own with T = 1.
+        """
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,86 @@ Without an answer to whether code may run, transformers asks on the terminal, an
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from impatience.errors import ModelFilesError
+from impatience.errors import ImpatienceError, ModelFilesError, OptionError
 
 HUB = ("revision", "token", "cache_dir", "local_files_only")
 """Arguments that say where on the hub files come from; they are passed on for every file of a model."""
 ADAPTER_SETTINGS, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_OPTIONS = (
+    *HUB,
+    "dtype",
+    "attn_implementation",
+    "device_map",
+    "max_memory",
+    "offload_folder",
+    "offload_buffers",
+    "quantization_config",
+    "key_mapping",
+    "tp_plan",
+    "device_mesh",
+)
+"""Arguments of a base model's ``from_pretrained`` that are passed on."""
+_PLACEMENTS = ("auto", "balanced", "balanced_low_0", "sequential")
+
+
+@contextmanager
+def loading_errors(name: str | Path) -> Iterator[None]:
+    """Say which model could not be loaded, whatever a library raises on its files; put it around nothing else."""
+    import torch
+
+    try:
+        yield
+    except (ImpatienceError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # tokenizers raises just this
+        first, *others = str(error).strip().splitlines() or [type(error).__name__]
+        reason = f"{first} {others[0].strip()}" if first.endswith(":") and others else first
+        raise ModelFilesError(
+            f"The model {str(name)!r} could not be loaded ({reason}). Name a folder, a model that `impatience models` "
+            f"lists, or one on the hub, which must be within reach. Download or save damaged files again."
+        ) from error
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse arguments of ``from_pretrained`` that are unknown or have a value that none can have."""
+    if unknown := sorted(options.keys() - set(_OPTIONS)):
+        raise OptionError(f"{', '.join(unknown)}: from_pretrained takes {', '.join(_OPTIONS)}.")
+    dtype, place = options.get("dtype"), options.get("device_map")
+    attention = options.get("attn_implementation")
+    if isinstance(dtype, str) and dtype != "auto" and not _is_dtype(dtype):
+        raise OptionError(f"dtype={dtype!r}: give 'auto', or a type of numbers such as 'bfloat16' or torch.bfloat16.")
+    if isinstance(place, str) and place not in _PLACEMENTS and not _is_device(place):
+        raise OptionError(f"device_map={place!r}: give a device such as 'cuda:0', or one of {', '.join(_PLACEMENTS)}.")
+    if isinstance(attention, str) and not _is_attention(attention):
+        raise OptionError(f"attn_implementation={attention!r}: give e.g. 'sdpa' or 'eager'.")
+
+
+def _is_dtype(name: str) -> bool:
+    import torch
+
+    return isinstance(getattr(torch, name, None), torch.dtype)
+
+
+def _is_device(name: str) -> bool:
+    import torch
+
+    try:
+        torch.device(name)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _is_attention(name: str) -> bool:
+    """Check for an attention that transformers has, or that it fetches as ``owner/name``."""
+    from transformers import AttentionInterface
+
+    return name == "eager" or "/" in name or name in AttentionInterface().valid_keys()
 
 
 def load_settings(kind: Any, name: str | Path, **options: Any) -> Any:
@@ -61,7 +133,8 @@ def load_adapter_weights(base_model: Any, name: str | Path, **hub: Any) -> Any:
     from peft import PeftModel
 
     _check_adapter(name, **hub)
-    return PeftModel.from_pretrained(base_model, str(name), is_trainable=False, **hub)
+    with loading_errors(name):
+        return PeftModel.from_pretrained(base_model, str(name), is_trainable=False, **hub)
 
 
 def _check_adapter(name: str | Path, **hub: Any) -> None:
@@ -76,5 +149,6 @@ def find_file(name: str | Path, file: str, **hub: Any) -> Path | None:
     """Return the path of a file in a folder, in the hub's cache or on the hub; None if there is no such file."""
     from transformers.utils import cached_file
 
-    path = cached_file(str(name), file, **hub, _raise_exceptions_for_missing_entries=False)
+    with loading_errors(name):
+        path = cached_file(str(name), file, **hub, _raise_exceptions_for_missing_entries=False)
     return Path(path) if path else None

@@ -72,7 +72,8 @@ class TrainingGraphs:
 def causal_attention(model: Any) -> Iterator[None]:
     """Let a decoder-only model attend without masks, if all that its masks say is that no token sees a later one.
 
-    transformers makes no mask for an attention that it does not know.
+    transformers makes no mask for an attention that it does not know. Meanwhile no other thread may call the model:
+    padding on the left would be read.
     """
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
