@@ -126,12 +126,10 @@ def test_a_merged_adapter_writes_what_peft_writes_unmerged(changes: dict[str, An
 
 
 def adapted(names: tuple[str, ...] = ("default",)) -> Any:
-    base = tiny_model("llama")
-    for number, name in enumerate(names):
-        config = LoraConfig(target_modules=["q_proj"], r=2, init_lora_weights=False)
-        base = (
-            get_peft_model(base, config, adapter_name=name) if not number else (base.add_adapter(name, config) or base)
-        )
+    config = LoraConfig(target_modules=["q_proj"], r=2, init_lora_weights=False)
+    base: Any = get_peft_model(tiny_model("llama"), config, adapter_name=names[0])
+    for name in names[1:]:
+        base.add_adapter(name, config)
     return base
 
 

@@ -138,7 +138,7 @@ class LengthControlled(nn.Module):
         with self.exclusive():
             copied = type(self).__new__(type(self))
             memo[id(self)] = copied
-            copied.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+            copied.__setstate__(copy.deepcopy(vars(self), memo))
         return copied
 
     def __setstate__(self, state: dict[str, Any]) -> None:
