@@ -10,7 +10,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch.utils.data import Dataset
-from transformers import Trainer, TrainingArguments
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 from impatience import LengthControlled, attach, load
 from impatience.control.loading import open_model
@@ -155,3 +155,25 @@ def test_what_a_trainers_folder_cannot_give_is_refused(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(ModelFilesError, match="could not be loaded"):
         LengthControlled.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("init", ["pissa", "olora"])
+def test_an_adapter_that_changes_the_base_can_be_saved_again(init: str, tmp_path: Path) -> None:
+    tiny_model("llama").save_pretrained(tmp_path / "base")
+    base: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    model = attach(get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=init)), noise=0)
+    trainer = trainer_for(model, tmp_path / "run")
+    trainer.train()
+    trainer.save_model(str(tmp_path / "trained"))
+    LengthControlled.from_pretrained(tmp_path / "trained").save_pretrained(tmp_path / "again")
+    again = LengthControlled.from_pretrained(tmp_path / "again")
+    assert torch.allclose(logits(again), logits(model), atol=1e-4)
+
+
+@pytest.mark.parametrize("active", [["two"], ["default", "two"]])
+def test_active_adapters_stay_active(active: list[str], tmp_path: Path) -> None:
+    model = model_for(lora=True)
+    model.base.add_adapter("two", LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False))
+    model.base.base_model.set_adapter(active)
+    trainer_for(model, tmp_path / "run").save_model(str(tmp_path / "saved"))
+    assert torch.allclose(logits(LengthControlled.from_pretrained(tmp_path / "saved")), logits(model), atol=1e-5)

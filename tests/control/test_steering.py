@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from impatience import LengthControlled, attach
-from impatience.errors import OptionError
+from impatience.errors import OptionError, TargetError
 from impatience.families import FAMILIES
 from impatience.lengths import Unit
 from support.toys import EOS, tiny_model
@@ -345,3 +345,88 @@ def test_training_with_a_frozen_signal_that_is_zero_is_refused(rank: int | None)
     for weight in frozen.signal_parameters():
         weight.requires_grad_(False)
     assert frozen(IDS, labels=labels_of(IDS, 2)).loss.requires_grad
+
+
+@pytest.mark.parametrize("method", ["glide", "pre"])
+def test_the_base_in_another_thread_is_not_steered_while_a_text_is_written(method: str) -> None:
+    model = trained(method=method)
+    plain = model.base.generate(IDS, max_new_tokens=9, do_sample=False)
+    alone = model.generate(IDS, target_tokens=12, landing="exact")
+    found = []
+
+    def processor(_: Tensor, scores: Tensor) -> Tensor:
+        with ThreadPoolExecutor(1) as pool:
+            found.append(pool.submit(model.base.generate, IDS, max_new_tokens=9, do_sample=False).result())
+        return scores
+
+    written = model.generate(IDS, target_tokens=12, landing="exact", logits_processor=LogitsProcessorList([processor]))
+    assert torch.equal(written, alone)
+    assert len(found) >= 12
+    assert all(torch.equal(one, plain) for one in found)
+
+
+@pytest.mark.parametrize("method", ["glide", "pre"])
+def test_a_forward_of_the_base_inside_a_text_is_not_steered(method: str) -> None:
+    model = trained(method=method)
+    plain, found = model.base(IDS).logits, []
+
+    def processor(_: Tensor, scores: Tensor) -> Tensor:
+        found.append(model.base(IDS).logits)
+        return scores
+
+    model.generate(IDS, target_tokens=12, landing="exact", logits_processor=LogitsProcessorList([processor]))
+    assert all(torch.equal(one, plain) for one in found)
+
+
+def test_two_models_around_one_base_take_turns() -> None:
+    base = tiny_model("llama")
+    models = [attach(base, "glide"), attach(base, "pre")]
+    for weight in models[0].signal_parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    alone = [model.generate(IDS, target_tokens=12, landing="exact") for model in models]
+    with ThreadPoolExecutor(2) as pool:
+        texts = [
+            [pool.submit(model.generate, IDS, target_tokens=12, landing="exact") for _ in range(8)] for model in models
+        ]
+        for found, expected in zip(texts, alone, strict=True):
+            assert all(torch.equal(one.result(), expected) for one in found)
+
+
+def test_a_copy_that_is_made_while_a_text_is_written_is_whole() -> None:
+    model = trained()
+    copies = []
+
+    def processor(_: Tensor, scores: Tensor) -> Tensor:
+        if not copies:
+            copies.append(pool.submit(copy.deepcopy, model))
+        return scores
+
+    with ThreadPoolExecutor(1) as pool:
+        model.generate(IDS, target_tokens=12, landing="exact", logits_processor=LogitsProcessorList([processor]))
+        copied = copies[0].result()
+    assert "prepare_inputs_for_generation" not in vars(copied.base)
+    for one in (model, copied):
+        assert torch.equal(one.generate(IDS, target_tokens=9), model.generate(IDS, target_tokens=9))
+
+
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+@pytest.mark.parametrize("method", ["glide", "pre"])
+def test_a_step_with_a_cache_needs_progress_and_is_steered_by_it(kind: str, method: str) -> None:
+    model, text = trained(kind, method), torch.arange(5, 15)[None]
+    first, ids = (1, "decoder_input_ids") if model.family.encoder_decoder else (4, "input_ids")
+    source = {"input_ids": IDS[:1]} if model.family.encoder_decoder else {}
+    options = {"target_tokens": 8, "prompt_lengths": first, **source}
+    whole = model(**options, **{ids: text}).logits
+    before = model(**options, **{ids: text[:, :first]}, use_cache=True).past_key_values
+    step = {**options, ids: text[:, first : first + 1], "past_key_values": before}
+    with pytest.raises(OptionError, match="progress"):
+        model(**step)
+    found = model(**step, progress=torch.ones(1, 1)).logits[:, 0]
+    assert torch.allclose(found, whole[:, first], atol=1e-4)
+
+
+@pytest.mark.parametrize("lengths", [0, -1, 99, 2.5, "4", [2, 2, 2], [[2]]])
+def test_prompt_lengths_that_cannot_be_are_refused(lengths: Any) -> None:
+    model = trained()
+    with pytest.raises(TargetError, match="prompt_lengths"):
+        model(IDS, target_tokens=5, prompt_lengths=lengths)

@@ -123,3 +123,44 @@ def test_a_merged_adapter_writes_what_peft_writes_unmerged(changes: dict[str, An
     assert type(merged.base).__name__ == "LlamaForCausalLM"
     assert torch.allclose(merged(**BATCH, labels=IDS).logits, logits, atol=1e-4)
     assert torch.equal(merged.generate(**BATCH, target_tokens=[4, 9], landing="exact"), written)
+
+
+def adapted(names: tuple[str, ...] = ("default",)) -> Any:
+    config = LoraConfig(target_modules=["q_proj"], r=2, init_lora_weights=False)
+    base: Any = get_peft_model(tiny_model("llama"), config, adapter_name=names[0])
+    for name in names[1:]:
+        base.add_adapter(name, config)
+    return base
+
+
+@pytest.mark.parametrize("names", [("mine",), ("default", "two")])
+def test_adapters_that_would_be_loaded_otherwise_are_not_saved(tmp_path: Path, names: tuple[str, ...]) -> None:
+    model = attach(adapted(names))
+    with pytest.raises(OptionError, match="Only one adapter"):
+        model.save_pretrained(tmp_path)
+
+
+def test_adapters_put_in_after_attach_or_merged_are_not_saved(tmp_path: Path) -> None:
+    model = attach(tiny_model("llama"))
+    get_peft_model(model.base, LoraConfig(target_modules=["q_proj"], r=2))
+    with pytest.raises(OptionError, match="after attach"):
+        model.save_pretrained(tmp_path)
+    with pytest.raises(OptionError, match="after attach"):
+        model.train()(torch.tensor([[5, 6, 7]]), labels=torch.tensor([[-100, 6, 7]]))
+    merged = attach(adapted())
+    merged.base.merge_and_unload()
+    with pytest.raises(OptionError, match="was merged"):
+        merged.save_pretrained(tmp_path)
+
+
+def test_a_model_saved_over_another_is_loaded_as_itself(tmp_path: Path) -> None:
+    ids = torch.tensor([[5, 6, 7, 8]])
+    base = tiny_model("llama")
+    base.save_pretrained(tmp_path / "base")
+    adapter = adapted()
+    adapter.peft_config["default"].base_model_name_or_path = str(tmp_path / "base")
+    attach(adapter, "glide").save_pretrained(tmp_path / "model")
+    for method in ("none", "pre"):
+        attach(base, method).save_pretrained(tmp_path / "model")
+        loaded = LengthControlled.from_pretrained(tmp_path / "model")
+        assert torch.equal(loaded.base(ids).logits, base(ids).logits)

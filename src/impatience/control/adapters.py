@@ -11,7 +11,8 @@ from typing import Any
 from safetensors import safe_open
 
 from impatience.control.checks import check_names
-from impatience.errors import ModelFilesError, UnsupportedModelError
+from impatience.errors import ModelFilesError, OptionError, UnsupportedModelError
+from impatience.families import unwrap
 from impatience.files import read_object
 from impatience.sources import resolve
 from impatience.sources.pretrained import ADAPTER_WEIGHTS, find_file, load_adapter_weights, loading_errors
@@ -36,6 +37,33 @@ def check_adapters(model: Any) -> None:
                 f"The adapter {name!r} is {settings.peft_type.value}, which learns a prompt. Length control does not "
                 f"work with it. Use an adapter that changes weights, e.g. LoRA."
             )
+
+
+def check_saved_adapters(base: Any) -> None:
+    """Refuse adapters that PEFT would save in a form that is loaded otherwise, or not at all."""
+    check_wrapped_adapters(base)
+    if unwrap(base) is base or not getattr(base, "peft_config", None):
+        return
+    names, active = sorted(base.peft_config), list(base.active_adapters)
+    if names != ["default"] or active != names:
+        raise OptionError(
+            f"Adapters {', '.join(names)}, active: {', '.join(active) or 'none'}. Only one adapter of the name "
+            f"'default' can be saved with length control. Delete the others with delete_adapter, or merge first."
+        )
+    if not has_adapter(unwrap(base)):
+        raise OptionError(
+            "The adapter was merged into the base model, which is not saved with it. Attach the merged model: "
+            "attach(model.detach().get_base_model(), …)."
+        )
+
+
+def check_wrapped_adapters(base: Any) -> None:
+    """Refuse adapters that were put into a base model after length control, so that it does not know of them."""
+    if unwrap(base) is base and has_adapter(base) and not getattr(base, "_hf_peft_config_loaded", False):
+        raise OptionError(
+            "Adapters were put on this model after attach, so they would not be saved, and the signal may be frozen. "
+            "Put them on the base model first: attach(get_peft_model(base, config), …)."
+        )
 
 
 def has_adapter(model: Any) -> bool:

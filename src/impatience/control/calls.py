@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from impatience.control.adapters import check_adapters
-from impatience.control.generation import GenerateCall, steer_each_step, without_forced_eos
+from impatience.control.adapters import check_adapters, check_wrapped_adapters
+from impatience.control.generation import GenerateCall, WithoutSignal, steer_each_step, without_forced_eos
 from impatience.control.steering import PassSignal
 from impatience.control.targets import find_targets
 from impatience.errors import OptionError, SourceError, TargetError
@@ -59,6 +59,7 @@ def call_signal(model: LengthControlled, lengths: dict[str, Any], inputs: dict[s
         raise SourceError("Pass input_ids, and labels or decoder_input_ids: progress is counted on ids.")
     if model.training and torch.is_grad_enabled():
         _check_checkpointing(model)
+        check_wrapped_adapters(model.base)
         _check_frozen(model)
     values = [lengths[name] for name in TARGETS]
     if all(value is None for value in values):
@@ -66,7 +67,15 @@ def call_signal(model: LengthControlled, lengths: dict[str, Any], inputs: dict[s
     tensors = [(unit, value) for unit, value in zip(Unit, values, strict=True) if isinstance(value, Tensor)]
     target = tensors[0] if tensors else Target.parse(ids.shape[0], *values)
     positions = None if model.family.encoder_decoder else inputs.get("position_ids")
-    targets = find_targets(model, ids, target, mask, labels, lengths["prompt_lengths"], positions)
+    prompt_lengths, cache = lengths["prompt_lengths"], inputs.get("past_key_values")
+    if cache is not None and cache.get_seq_length():
+        if lengths["progress"] is None:
+            raise OptionError(
+                "past_key_values: the ids before these are not known, so progress cannot be counted. Pass progress=, "
+                "the (B, T) length written up to and including each of these ids, or call without the cache."
+            )
+        prompt_lengths, mask = 1, None  # all these ids are of the text
+    targets = find_targets(model, ids, target, mask, labels, prompt_lengths, positions)
     targets = replace(targets, progress=lengths["progress"])
     return model.steering.pass_signal(targets, ids, ids.shape[1], noisy=model.training)
 
@@ -109,6 +118,8 @@ def write_texts(
     room = None if room is None else room - first
     call = GenerateCall(target, landing, targets.start - embedded, first - embedded, room, model.vocabulary)
     with steer_each_step(inner, model.steering, targets, embedded), without_forced_eos(inner):
+        if kwargs.keys() & {"logits_processor", "stopping_criteria", "streamer"}:
+            kwargs["logits_processor"] = [WithoutSignal(model.steering), *(kwargs.get("logits_processor") or [])]
         kwargs = call.prepare(inner.generation_config, kwargs, report=report)
         if ids is not None:
             kwargs["input_ids"] = ids

@@ -38,6 +38,7 @@ def encode_state(model: LengthControlled, settings: dict[str, Any]) -> Tensor:
         "config": inner.config.to_dict() | {"dtype": str(inner.dtype).removeprefix("torch.")},
         "generation": inner.generation_config.to_dict(),
         "adapters": adapters if inner is not base else {},
+        "active": list(base.active_adapters) if inner is not base and adapters else [],
     }
     text = json.dumps(content, default=_plain).encode()
     text += b" " * (-len(text) % _BLOCK)
@@ -94,6 +95,10 @@ def _build(content: dict[str, Any], settings: dict[str, Any], base: Any, options
             base.add_adapter(name, peft)
         else:
             base = get_peft_model(base, peft, adapter_name=name)
+        for key in further:  # PiSSA and others change the base, so what is saved from here must say so
+            setattr(base.peft_config[name], key, adapter[key])
+    if content["active"]:
+        base.base_model.set_adapter(content["active"])
     return base.eval()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -102,6 +103,18 @@ def without_forced_eos(model: Any) -> Iterator[None]:
         config.forced_eos_token_id = forced
 
 
+class WithoutSignal(LogitsProcessor):  # type: ignore[misc]
+    """Ends the signal of a step before the caller's own code runs, which may call the base model."""
+
+    def __init__(self, steering: Steering) -> None:
+        self.steering = steering
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002
+        """End the signal; the next step gets its own."""
+        self.steering.thread.signal = PassSignal()
+        return scores
+
+
 class GenerateSteering:
     """Sets the signal before each step of one ``generate`` call, from all ids so far; only inside ``Steering.use``.
 
@@ -158,9 +171,13 @@ def steer_each_step(model: Any, steering: Steering, targets: BatchTargets, embed
         outer = vars(model).get("prepare_inputs_for_generation")
         prepare = getattr(outer, "unsteered", model.prepare_inputs_for_generation)
 
+        thread = threading.get_ident()
+
         @functools.wraps(prepare)
         def prepare_and_steer(input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
             inputs = prepare(input_ids, *args, **kwargs)
+            if threading.get_ident() != thread:  # which writes with the base model meanwhile
+                return inputs
             read = inputs.get(f"{decoder}input_ids")
             read = inputs[f"{decoder}inputs_embeds"] if read is None else read
             signals.set_signal(nn.functional.pad(input_ids, (embedded, 0)), read.shape[1])

@@ -6,6 +6,7 @@ The wrapper reaches the model through hooks and arguments only. A call of the mo
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Self
@@ -132,6 +133,14 @@ class LengthControlled(nn.Module):
             raise OptionError(f"{', '.join(target)}: give one of {', '.join(TARGETS)}.")
         Target.parse(1, *map(target.get, TARGETS))
         self.default_target = target
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LengthControlled:
+        """Copy the model when no other thread writes with it."""
+        with self.exclusive():
+            copied = type(self).__new__(type(self))
+            memo[id(self)] = copied
+            copied.__setstate__(copy.deepcopy(vars(self), memo))
+        return copied
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Find the family again, whose functions cannot be pickled."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import math
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from impatience.methods import AttentionMethod, EmbeddingMethod, Method
 from impatience.vocabulary import Vocabulary, in_tokens
 
 AnyContext = AbstractContextManager[Any]
+AnyLock = Any  # threading.RLock is a function
 ContextFunction = Callable[[], tuple[AnyContext, AnyContext]]
 
 
@@ -47,6 +49,10 @@ class ThreadState(threading.local):
 
     signal: PassSignal | None = None  # of the pass that runs; None outside of ``Steering.use``
     entered: bool = False  # whether the model was called, and its ``forward`` comes next
+
+
+_LOCKS: weakref.WeakKeyDictionary[nn.Module, AnyLock] = weakref.WeakKeyDictionary()
+"""A lock for each base model: several models with length control may be around one."""
 
 
 class Steering(nn.Module):
@@ -74,7 +80,7 @@ class Steering(nn.Module):
             raise ModelFilesError("The model's token embeddings are damaged: they hold NaN or infinite values.")
         self.factor = 1.0  # of the amplitude, for a schedule in training
         self.projections = nn.ModuleDict()
-        self._lock, self.thread = threading.RLock(), ThreadState()
+        self._lock, self.thread = _LOCKS.setdefault(model, threading.RLock()), ThreadState()
         self._handles = list(self._register_hooks(model))
 
     def __getstate__(self) -> dict[str, Any]:

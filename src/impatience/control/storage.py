@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from impatience.control import extra_state
-from impatience.control.adapters import base_model_name, load_adapter
+from impatience.control.adapters import base_model_name, check_saved_adapters, load_adapter
 from impatience.control.checks import check_amplitude, check_finite, check_names, check_prompt, load_tensors
 from impatience.control.steering import Steering
 from impatience.control.targets import Conventions
@@ -28,6 +28,7 @@ from impatience.methods import METHODS
 from impatience.sources import check_name
 from impatience.sources.pretrained import (
     ADAPTER_SETTINGS,
+    ADAPTER_WEIGHTS,
     HUB,
     check_options,
     find_file,
@@ -88,6 +89,9 @@ def save_model(
         tensors = steering.state_dict()
     else:
         kwargs["state_dict"], tensors = (_without_prefix(state_dict, part) for part in ("base.", "steering."))
+    check_saved_adapters(base_model)
+    for name in (WEIGHTS, ADAPTER_SETTINGS, ADAPTER_WEIGHTS):
+        (folder / name).unlink(missing_ok=True)  # of a model that was saved here before
     if unwrap(base_model) is not base_model:
         kwargs.setdefault("save_embedding_layers", False)  # else PEFT looks the base up on the hub
     base_model.save_pretrained(folder, **kwargs)

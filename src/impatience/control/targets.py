@@ -65,7 +65,7 @@ def find_targets(
         start = torch.ones(rows, dtype=torch.long, device=device)
     elif prompt_lengths is not None:
         padding = 0 if attention_mask is None else attention_mask.long().argmax(1)
-        start = padding + torch.as_tensor(prompt_lengths, device=device).expand(rows)
+        start = padding + _check_prompt_lengths(prompt_lengths, ids).to(device).expand(rows)
     elif labels is not None:
         start = (labels != IGNORED).long().argmax(1)
     else:
@@ -82,6 +82,21 @@ def find_targets(
     several = not model.family.encoder_decoder and prompt_lengths is None
     segments = find_segments(labels, special, position_ids) if several else None
     return BatchTargets(counted.sum(1).clamp(min=1), Unit.TOKENS, start, segments=segments)
+
+
+def _check_prompt_lengths(prompt_lengths: Any, ids: Tensor) -> Tensor:
+    """Return prompt lengths as a tensor; those on a GPU are not looked at, as that would wait for it."""
+    try:
+        lengths = torch.as_tensor(prompt_lengths)
+    except (TypeError, ValueError, RuntimeError):
+        lengths = torch.zeros(0)
+    fits = lengths.shape in ((), (1,), (ids.shape[0],)) and not lengths.is_floating_point()
+    if not fits or (lengths.device.type == "cpu" and not bool(((lengths >= 1) & (lengths <= ids.shape[1])).all())):
+        raise TargetError(
+            f"prompt_lengths={prompt_lengths!r}: give one whole number, or one per row, from 1 to the "
+            f"{ids.shape[1]} columns of the ids."
+        )
+    return lengths
 
 
 def _check_one_text(labels: Tensor | None, position_ids: Tensor | None, attention_mask: Tensor | None) -> None:
