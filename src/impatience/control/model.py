@@ -6,7 +6,7 @@ The wrapper reaches the model through hooks and arguments only. A call of the mo
 
 from __future__ import annotations
 
-import copy
+import operator
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Self
@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from impatience.control.adapters import check_adapters
 from impatience.control.calls import LENGTHS, TARGETS, bind, call_signal, write_texts
 from impatience.control.checks import check_finite, load_tensors
-from impatience.control.extra_state import encode_state
+from impatience.control.state import StatefulModel
 from impatience.control.steering import Steering
-from impatience.control.storage import adapt_state_dict, load_parts, restore_settings, save_model, settings_of
+from impatience.control.storage import adapt_state_dict, load_parts, save_model
 from impatience.control.targets import BatchTargets, Conventions
 from impatience.errors import OptionError
 from impatience.families import Family, family_of, text_config, unwrap
@@ -29,7 +29,12 @@ from impatience.sources.pretrained import loading_errors
 from impatience.vocabulary import Vocabulary
 
 
-class LengthControlled(nn.Module):
+def _of_steering(name: str) -> Any:
+    """Return a property that reads an attribute of the steering."""
+    return property(operator.attrgetter(f"steering.{name}"))
+
+
+class LengthControlled(StatefulModel):
     """A model that writes to length. Attributes that it does not define are those of the base model.
 
     ``base`` is the base model. (``base_model`` is, as in transformers, the base model's backbone without its head.)
@@ -63,30 +68,13 @@ class LengthControlled(nn.Module):
         """The backbone of the base model, without its head and without wrappers of PEFT."""
         return unwrap(self.base).base_model
 
-    @property
-    def family(self) -> Family:
-        """The declaration of where the base model keeps its decoder."""
-        return self.steering.family
-
-    @property
-    def method(self) -> Method:
-        """The method that computes the signal."""
-        return self.steering.method
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """What counts lengths in the base model's ids."""
-        return self.steering.vocabulary
-
-    @property
-    def conventions(self) -> Conventions:
-        """Whose conventions the signal follows: ``"paper"`` or ``"authors"``."""
-        return self.steering.conventions
-
-    @property
-    def width(self) -> int:
-        """The width of the signal."""
-        return self.steering.width
+    # What belongs to the signal is kept in ``steering`` alone.
+    family: Family = _of_steering("family")
+    method: Method = _of_steering("method")
+    vocabulary: Vocabulary = _of_steering("vocabulary")
+    conventions: Conventions = _of_steering("conventions")
+    width: int = _of_steering("width")
+    steers: bool = _of_steering("steers")
 
     @property
     def amplitude(self) -> float:
@@ -96,11 +84,6 @@ class LengthControlled(nn.Module):
     @amplitude.setter
     def amplitude(self, value: float) -> None:
         raise OptionError(f"amplitude = {value}: it belongs to the trained weights. Use scale_signal(factor) instead.")
-
-    @property
-    def steers(self) -> bool:
-        """True if the base model gets a signal."""
-        return self.steering.steers
 
     def signal_parameters(self) -> list[nn.Parameter]:
         """Return the signal's own weights: its projections, if it enters at layers."""
@@ -133,27 +116,6 @@ class LengthControlled(nn.Module):
             raise OptionError(f"{', '.join(target)}: give one of {', '.join(TARGETS)}.")
         Target.parse(1, *map(target.get, TARGETS))
         self.default_target = target
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> LengthControlled:
-        """Copy the model when no other thread writes with it."""
-        with self.exclusive():
-            copied = type(self).__new__(type(self))
-            memo[id(self)] = copied
-            copied.__setstate__(copy.deepcopy(vars(self), memo))
-        return copied
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Find the family again, whose functions cannot be pickled."""
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self.steering.family = family_of(unwrap(self.base))
-
-    def get_extra_state(self) -> Tensor:
-        """Return what a state dict needs besides weights, so that the folder of a ``Trainer`` can be loaded."""
-        return encode_state(self, settings_of(self))
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Take over what goes with the loaded weights: whether they were trained, and the amplitude of their signal."""
-        restore_settings(self, state)
 
     def detach(self) -> Any:
         """Remove all hooks and return the base model."""
@@ -243,10 +205,7 @@ class LengthControlled(nn.Module):
 
     def generate_batch(self, *_: Any, **__: Any) -> Any:
         """Refuse: transformers' continuous batching does not take targets."""
-        raise OptionError(
-            "generate_batch writes without length control. Use generate with a target for each row, or impatience.load "
-            "and write_many, which batch texts of different lengths; plain texts: model.base.generate_batch(…)."
-        )
+        raise OptionError("generate_batch takes no target. Use generate, or impatience.load and write_many.")
 
     init_continuous_batching = continuous_batching_context_manager = generate_batch
 
@@ -285,9 +244,9 @@ class LengthControlled(nn.Module):
         Returns:
             The base model's output; with ``return_report`` a pair of it and the list of reports.
         """
-        lengths = (target_tokens, target_words, target_characters, target_sentences)
+        lengths, mode = (target_tokens, target_words, target_characters, target_sentences), Landing.parse(landing)
         kwargs |= {"no_loops": no_loops, "draws": draws}
-        return write_texts(self, inputs, lengths, Landing.parse(landing), return_report, prompt_lengths, kwargs)
+        return write_texts(self, inputs, lengths, mode, return_report, prompt_lengths, kwargs)
 
     def save_pretrained(self, folder: Any, **kwargs: Any) -> None:
         """Save the model to a folder, in safetensors and JSON only, for ``from_pretrained``."""

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from torch import Tensor, nn
 from impatience.control.projections import project, zero_projection
 from impatience.control.segments import Segments
 from impatience.control.targets import BatchTargets, Conventions
+from impatience.control.threads import ThreadState, lock_of
 from impatience.errors import ModelFilesError, OptionError, UnsupportedModelError
 from impatience.families import Family, text_config
 from impatience.lengths import Unit
@@ -31,7 +30,6 @@ from impatience.methods import AttentionMethod, EmbeddingMethod, Method
 from impatience.vocabulary import Vocabulary, in_tokens
 
 AnyContext = AbstractContextManager[Any]
-AnyLock = Any  # threading.RLock is a function
 ContextFunction = Callable[[], tuple[AnyContext, AnyContext]]
 
 
@@ -42,17 +40,6 @@ class PassSignal:
     embedding: Tensor | None = None  # (B, T, D), for the decoder's input or to be projected for each layer
     projected: Tensor | None = None  # (L, B, 1, D), one for each layer
     progress: tuple[Tensor, Tensor] | None = None  # (B, T) and target (B, 1), for an attention bias
-
-
-class ThreadState(threading.local):
-    """The state of a thread's forward passes."""
-
-    signal: PassSignal | None = None  # of the pass that runs; None outside of ``Steering.use``
-    entered: bool = False  # whether the model was called, and its ``forward`` comes next
-
-
-_LOCKS: weakref.WeakKeyDictionary[nn.Module, AnyLock] = weakref.WeakKeyDictionary()
-"""A lock for each base model: several models with length control may be around one."""
 
 
 class Steering(nn.Module):
@@ -80,7 +67,7 @@ class Steering(nn.Module):
             raise ModelFilesError("The model's token embeddings are damaged: they hold NaN or infinite values.")
         self.factor = 1.0  # of the amplitude, for a schedule in training
         self.projections = nn.ModuleDict()
-        self._lock, self.thread = _LOCKS.setdefault(model, threading.RLock()), ThreadState()
+        self._lock, self.thread = lock_of(model), ThreadState()
         self._handles = list(self._register_hooks(model))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -90,7 +77,7 @@ class Steering(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Make a lock of its own for a copy; ``LengthControlled`` finds the family again."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._lock, self.thread = threading.RLock(), ThreadState()
+        self._lock, self.thread = lock_of(self), ThreadState()
 
     def _register_hooks(self, model: Any) -> Iterator[Any]:
         decoder, layers = self.family.decoder_of(model), self.family.layers_of(model)
