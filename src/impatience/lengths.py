@@ -89,7 +89,8 @@ class Target:
             names = " and ".join(f"target_{unit}" for unit in given)
             raise TargetError(f"Got {names}: a text has one target. Pass one of them.")
         ((unit, value),) = given.items()
-        values = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value] * rows
+        many = isinstance(value, Iterable) and not isinstance(value, str) and getattr(value, "ndim", 1) > 0
+        values = list(value) if many else [value] * rows
         if len(values) != rows:
             raise TargetError(
                 f"target_{unit} has {len(values)} numbers for {rows} rows: give one number, or one per row."

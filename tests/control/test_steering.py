@@ -245,7 +245,7 @@ def test_a_training_step_takes_embeddings_with_labels() -> None:
 def test_continuous_batching_is_refused_because_it_has_no_target() -> None:
     model = trained()
     for method in (model.generate_batch, model.init_continuous_batching, model.continuous_batching_context_manager):
-        with pytest.raises(OptionError, match="without length control"):
+        with pytest.raises(OptionError, match="takes no target"):
             method([[5, 6]], target_tokens=5)
 
 
@@ -430,3 +430,16 @@ def test_prompt_lengths_that_cannot_be_are_refused(lengths: Any) -> None:
     model = trained()
     with pytest.raises(TargetError, match="prompt_lengths"):
         model(IDS, target_tokens=5, prompt_lengths=lengths)
+
+
+def test_targets_in_tensors_must_fit_the_rows() -> None:
+    model, labels = trained(), labels_of(IDS, 2)
+    expected = model(IDS, labels=labels, target_tokens=5).logits
+    for target in (torch.tensor(5), torch.tensor([5, 5])):
+        assert torch.equal(model(IDS, labels=labels, target_tokens=target).logits, expected)
+    assert model.generate(IDS, target_tokens=torch.tensor(5)).shape[0] == 2
+    for target in (torch.tensor([5]), torch.tensor([5, 5, 5]), torch.tensor([[5], [5]])):
+        with pytest.raises(TargetError, match="rows"):
+            model(IDS, labels=labels, target_tokens=target)
+    with pytest.raises(TargetError, match="one target"):
+        model(IDS, labels=labels, target_tokens=torch.tensor([5, 5]), target_words=3)

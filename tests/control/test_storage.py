@@ -10,6 +10,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from impatience import LengthControlled, attach
 from impatience.control import storage
@@ -164,3 +165,15 @@ def test_a_model_saved_over_another_is_loaded_as_itself(tmp_path: Path) -> None:
         attach(base, method).save_pretrained(tmp_path / "model")
         loaded = LengthControlled.from_pretrained(tmp_path / "model")
         assert torch.equal(loaded.base(ids).logits, base(ids).logits)
+
+
+def test_an_adapter_without_its_added_embeddings_is_refused(tmp_path: Path) -> None:
+    tokenizer = byte_level_tokenizer()
+    tiny_model("llama", vocab_size=len(tokenizer)).save_pretrained(tmp_path / "base")
+    base: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    tokenizer.add_tokens(["<new>"])
+    base.resize_token_embeddings(len(tokenizer))
+    adapted = get_peft_model(base, LoraConfig(target_modules=["q_proj"], r=2))
+    attach(adapted, tokenizer=tokenizer).save_pretrained(tmp_path / "model")
+    with pytest.raises(ModelFilesError, match="embeddings that were added"):
+        LengthControlled.from_pretrained(tmp_path / "model")

@@ -64,8 +64,14 @@ def call_signal(model: LengthControlled, lengths: dict[str, Any], inputs: dict[s
     values = [lengths[name] for name in TARGETS]
     if all(value is None for value in values):
         values = [*map(model.default_target.get, TARGETS)]
-    tensors = [(unit, value) for unit, value in zip(Unit, values, strict=True) if isinstance(value, Tensor)]
-    target = tensors[0] if tensors else Target.parse(ids.shape[0], *values)
+    given = [(unit, value) for unit, value in zip(Unit, values, strict=True) if value is not None]
+    if len(given) == 1 and isinstance(given[0][1], Tensor) and given[0][1].ndim:
+        target: Any = given[0]
+        if target[1].shape != ids.shape[:1]:
+            shape, rows = tuple(target[1].shape), ids.shape[0]
+            raise TargetError(f"target_{target[0]} has the shape {shape} for {rows} rows: give one number per row.")
+    else:
+        target = Target.parse(ids.shape[0], *values)
     positions = None if model.family.encoder_decoder else inputs.get("position_ids")
     prompt_lengths, cache = lengths["prompt_lengths"], inputs.get("past_key_values")
     if cache is not None and cache.get_seq_length():

@@ -32,12 +32,16 @@ def check_prompt(file: Path) -> dict[str, Any]:
     return prompt
 
 
+_LEAST, _MOST = 1e-9, 1e9
+"""Bounds of an amplitude; token embeddings are between about 0.001 and 100."""
+
+
 def check_amplitude(amplitude: float | None, strength: object) -> None:
     """Refuse a factor of the signal that no model can have; only a strength of 0 has a factor of 0."""
-    if amplitude is None or (math.isfinite(amplitude) and amplitude >= 0 and (amplitude > 0 or strength == 0)):
+    if amplitude is None or amplitude == 0 == strength or _LEAST <= amplitude <= _MOST:
         return
     raise ModelFilesError(
-        f"The signal's amplitude is {amplitude}, but must be a number above 0. Save or train the model again."
+        f"The signal's amplitude is {amplitude}, but must be from {_LEAST} to {_MOST}. Save or train the model again."
     )
 
 

@@ -22,7 +22,7 @@ from impatience.control.checks import check_amplitude, check_finite, check_names
 from impatience.control.steering import Steering
 from impatience.control.targets import Conventions
 from impatience.errors import ModelFilesError, OptionError
-from impatience.families import unwrap
+from impatience.families import text_config, unwrap
 from impatience.files import read_object
 from impatience.methods import METHODS
 from impatience.sources import check_name
@@ -147,7 +147,15 @@ def load_parts(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any)
     weights = find_file(name, WEIGHTS, **hub)
     tokenizer = _tokenizer(name, **hub) if has_tokenizer else None
     saved = Saved(**parts, tokenizer=tokenizer, tensors=_read_tensors(name, weights) if weights else {})
-    return _load_model(name, base_model, merge=merge, **kwargs), saved
+    base = _load_model(name, base_model, merge=merge, **kwargs)
+    size = text_config(unwrap(base)).vocab_size
+    if tokenizer is not None and find_file(name, ADAPTER_SETTINGS, **hub) and len(tokenizer) > size:
+        raise ModelFilesError(
+            f"{name} has an adapter and a tokenizer of {len(tokenizer)} ids, but its base model has {size}: embeddings "
+            f"that were added are not saved with an adapter. Save the resized base model too, and name it in "
+            f"{ADAPTER_SETTINGS}."
+        )
+    return base, saved
 
 
 def _read_settings(settings: dict[str, Any], file: Path) -> tuple[dict[str, Any], bool]:
