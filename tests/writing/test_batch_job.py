@@ -199,6 +199,19 @@ def test_another_job_is_refused(tmp_path: Path, writer: Writer) -> None:
         batch_job.write(writer, source, out, RowDefaults())
 
 
+@pytest.mark.parametrize("name", ["out.jsonl", "out.rejects.jsonl", "out.job.json", ".out.jsonl.lock", "link.jsonl"])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_file_of_the_job_is_no_input(tmp_path: Path, writer: Writer, name: str, restart: bool) -> None:
+    source = make(tmp_path / name, [GOOD, {"row": 2, "text": "elm"}])
+    content = source.read_bytes()
+    if name == "link.jsonl":
+        (tmp_path / "out.rejects.jsonl").symlink_to(source)
+    with pytest.raises(RunError, match="is the input"):
+        batch_job.write(writer, source, tmp_path / "out.jsonl", RowDefaults(), restart=restart)
+    assert source.read_bytes() == content
+    assert {file.name for file in tmp_path.iterdir()} <= {name, "out.rejects.jsonl"}
+
+
 def test_changed_weights_of_the_same_name_are_refused(tmp_path: Path, toy_folder: Path) -> None:
     source, out = make(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out.jsonl"
     writer = load(toy_folder, quiet=True)

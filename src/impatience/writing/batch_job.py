@@ -24,7 +24,7 @@ from impatience.data import Request, file_checksum, read_rows
 from impatience.decoding.results import Result
 from impatience.engines import ENGINES, Engine, Task, choose
 from impatience.errors import DataError, ImpatienceError, RunError, SourceError
-from impatience.files import JsonLines, lock_file, write_whole
+from impatience.files import JsonLines, lock_file, lock_of, write_whole
 from impatience.lengths import Landing, Unit
 from impatience.writing.writer import Writer, load
 from impatience.writing.writing_systems import ratio_target
@@ -87,8 +87,9 @@ def write(
         RunError: If the output belongs to another job, is in use, or cannot be written.
         OptionError: If the engine cannot run the job.
     """
-    if source.resolve() == out.resolve():
-        raise RunError(f"{out} is the input: name another file to write to.")
+    for file in (out, *_side_files(out), lock_of(out)):
+        if file.exists() and source.exists() and file.samefile(source):
+            raise RunError(f"{file} is the input, and the job would write to it: name another output than {out}.")
     if out.exists() and not out.is_file():
         raise RunError(f"{out} is a folder or device: name a file to write to.")
     weights, options = fingerprint(writer.model), {"model": model, **vars(defaults)}
@@ -243,13 +244,18 @@ def _recover(lines: JsonLines, field: str) -> list[Any]:
     return values
 
 
+def _side_files(out: Path) -> tuple[Path, Path]:
+    """Return the files that lie beside an output: the rejects, and what describes the job."""
+    stem = out.name.removesuffix(".jsonl")
+    return out.with_name(f"{stem}.rejects.jsonl"), out.with_name(f"{stem}.job.json")
+
+
 @contextmanager
 def _open_job(
     source: Path, out: Path, options: Mapping[str, Any], weights: str, *, restart: bool
 ) -> Iterator[tuple[JsonLines, JsonLines]]:
     """Open the files of a job, and check that they belong to it."""
-    stem = out.name.removesuffix(".jsonl")
-    rejects, job_file = out.with_name(f"{stem}.rejects.jsonl"), out.with_name(f"{stem}.job.json")
+    rejects, job_file = _side_files(out)
     job = {"format": 2, "sha256": file_checksum(source), "weights": weights, "options": dict(options)}
     try:
         with lock_file(out, RunError):
