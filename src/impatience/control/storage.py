@@ -18,7 +18,15 @@ from torch import Tensor, nn
 
 from impatience.control import extra_state
 from impatience.control.adapters import base_model_name, load_adapter
-from impatience.control.checks import check_amplitude, check_finite, check_names, check_prompt, load_tensors, readable
+from impatience.control.checks import (
+    check_amplitude,
+    check_finite,
+    check_generation,
+    check_names,
+    check_prompt,
+    load_tensors,
+    readable,
+)
 from impatience.control.steering import Steering
 from impatience.control.targets import Conventions
 from impatience.errors import ModelFilesError, OptionError
@@ -218,7 +226,7 @@ def _auto(name: str | Path, complete: bool = False, **kwargs: Any) -> Any:
     hub = {key: kwargs[key] for key in HUB if key in kwargs}
     config = load_settings(AutoConfig, name, **hub)
     if generation := find_file(name, "generation_config.json", **hub):
-        read_object(generation)  # transformers would leave a damaged one out
+        check_generation(generation)
     return _checked(model_class(config), name, complete, config=config, **kwargs)
 
 
