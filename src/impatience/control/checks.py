@@ -41,7 +41,9 @@ _GENERATION: Needs = {
     "num_beams": ("a whole number, at least 1, or null", lambda value: value is None or _is_number(value, 1)),
     "eos_token_id": (
         "the number of a token, a list of such, or null",
-        lambda value: value is None or all(_is_number(one, 0) for one in (value if isinstance(value, list) else [value])),
+        lambda value: (
+            value is None or all(_is_number(one, 0) for one in (value if isinstance(value, list) else [value]))
+        ),
     ),
     "pad_token_id": ("a whole number, or null", lambda value: value is None or _is_number(value, -1)),  # -1 is none
     "decoder_start_token_id": _TOKEN,

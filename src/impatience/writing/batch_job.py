@@ -23,7 +23,7 @@ from impatience.control.loading import name_from_anywhere
 from impatience.data import Request, file_checksum, read_rows
 from impatience.decoding.results import Result
 from impatience.engines import ENGINES, Engine, Task, choose
-from impatience.errors import DataError, ImpatienceError, RunError, SourceError
+from impatience.errors import DataError, ImpatienceError, OptionError, RunError, SourceError
 from impatience.files import JsonLines, lock_file, lock_of, write_whole
 from impatience.lengths import Landing, Unit
 from impatience.writing.writer import Writer, load
@@ -43,6 +43,11 @@ class RowDefaults:
     landing: Landing = Landing.NATURAL  # stopping mode
     task: str | None = None  # task
     tries: int = 1  # the most texts to write for a row; the best is kept
+
+    def __post_init__(self) -> None:
+        """Check the share."""
+        if self.ratio is not None and not 0 < self.ratio <= 10:
+            raise OptionError(f"ratio={self.ratio}: give a share of the source's length, above 0 and at most 10.")
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ def write(
     restart: bool = False,
     budget: int | None = None,
     engine: Engine | None = None,
-    report_rows: Callable[[int], None] = lambda rows: None,  # noqa: ARG005
+    report_rows: Callable[[int, int], None] = lambda texts, rejects: None,  # noqa: ARG005
 ) -> JobStatus:
     """Write a text for each row of a file that has none yet.
 
@@ -80,7 +85,7 @@ def write(
         budget: The most tokens in memory, rows × (source + output); None for as many as each process has room for
             when the job begins.
         engine: Engine to write on; this process by default.
-        report_rows: Is called with the number of rows that are done.
+        report_rows: Is called with the numbers of texts and of rejects that are new.
 
     Raises:
         DataError: If the input cannot be read.
@@ -101,7 +106,7 @@ def write(
         def reject(bad: Mapping[int, _BadRow]) -> None:
             rejects.append([{"row": number, **vars(row)} for number, row in bad.items()])
             rejected.update(bad)
-            report_rows(len(bad))
+            report_rows(0, len(bad))
 
         def batches() -> Iterator[list[Request]]:
             """Pack rows into batches, a window at a time, and reject those that cannot be used."""
@@ -123,14 +128,14 @@ def write(
 
         # Other engines may have several workers, so their work is cut into smaller pieces.
         times = TIMES if engine is None or isinstance(engine, ENGINES["local"]) else 1
-        report_rows(found + len(rejected))
+        report_rows(found, len(rejected))
         load_there = partial(load_and_write, name_from_anywhere(model), budget, defaults.tries) if model else None
         task = Task(partial(write_requests, writer, room, defaults.tries), load_there)
         for _, written in (engine or choose("local")).run(task, batches()):
             results = [result for result in written.values() if isinstance(result, Result)]
             texts.append([output_row(result) for result in results])
             done.update(result.id for result in results)
-            report_rows(len(results))
+            report_rows(len(results), 0)
             errors = {name: error for name, error in written.items() if isinstance(error, SourceError)}
             reject({row_numbers[name]: _BadRow(name, str(error)) for name, error in errors.items()})
         return JobStatus(len(done), len(rejected), found)
