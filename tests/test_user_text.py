@@ -270,5 +270,5 @@ def test_tokens_of_a_data_set_are_counted_as_text(tmp_path: Path) -> None:
 def test_whatever_a_chat_template_raises_is_one_clear_error(template: str) -> None:
     tokenizer = chatml()
     tokenizer.chat_template = template
-    with pytest.raises(SourceError, match="chat template does not take these messages: ."):
+    with pytest.raises(SourceError, match=r"chat template does not take these messages: ."):
         encode_chats(tokenizer, [chat("A ferry.")])

@@ -189,7 +189,7 @@ def test_wrong_engines_and_options_are_refused(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(OptionError, match="A model in memory cannot be sent"):
         list(Ray().run(Task(abs, None), [1]))
     monkeypatch.setattr("impatience.registry.find_spec", lambda name: None)
-    with pytest.raises(OptionError, match=r"pip install 'ray\[data\]'"):
+    with pytest.raises(OptionError, match=r'pip install -e "\.\[ray\]"'):
         choose("ray")
 
 

@@ -113,10 +113,12 @@ def test_a_source_that_is_too_long_and_cannot_be_read_in_parts_costs_one_row(tmp
     texts = ["answer: elm context: oak", "answer: elm context: " + "oak " * 30, "answer: fern context: moss"]
     rows = [{"id": f"row {n}", "text": text, "words": 4} for n, text in enumerate(texts, 1)]
     source, out = make(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    seen: list[tuple[int, int]] = []
     for found in (0, 2):
-        seen: list[int] = []
-        status = batch_job.write(writer, source, out, RowDefaults(), report_rows=lambda *new: seen.extend(new))
-        assert (status.written, status.rejected, status.found, sum(seen)) == (2, 1, found, 3)
+        status = batch_job.write(writer, source, out, RowDefaults(), report_rows=lambda *new: seen.append(new))
+        assert (status.written, status.rejected, status.found) == (2, 1, found)
+        assert tuple(map(sum, zip(*seen, strict=True))) == (2, 1)
+        seen.clear()
     assert sorted(row["id"] for row in lines(out)) == ["row 1", "row 3"]
     (refused,) = lines(tmp_path / "out.rejects.jsonl")
     assert (refused["row"], refused["id"]) == (2, "row 2")

@@ -29,6 +29,11 @@ def _is_number(value: Any, least: int) -> bool:
     return type(value) is int and value >= least
 
 
+def _is_end(value: Any) -> bool:
+    ids = value if isinstance(value, list) else [value]
+    return value is None or all(_is_number(one, 0) for one in ids)
+
+
 _PROMPT: Needs = {
     "template": ("a text", _is_text),
     "prefix": ("a text", _is_text),
@@ -39,12 +44,7 @@ _PROMPT: Needs = {
 _TOKEN = ("the number of a token, or null", lambda value: value is None or _is_number(value, 0))
 _GENERATION: Needs = {
     "num_beams": ("a whole number, at least 1, or null", lambda value: value is None or _is_number(value, 1)),
-    "eos_token_id": (
-        "the number of a token, a list of such, or null",
-        lambda value: (
-            value is None or all(_is_number(one, 0) for one in (value if isinstance(value, list) else [value]))
-        ),
-    ),
+    "eos_token_id": ("the number of a token, a list of such, or null", _is_end),
     "pad_token_id": ("a whole number, or null", lambda value: value is None or _is_number(value, -1)),  # -1 is none
     "decoder_start_token_id": _TOKEN,
     "forced_bos_token_id": _TOKEN,
