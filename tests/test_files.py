@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 import threading
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from impatience.errors import ReportError, RunError
-from impatience.files import JsonLines, lock_file, lock_folder, write_whole
+from impatience.files import LOCK, JsonLines, lock_file, lock_folder, lock_of, write_whole
 
 
 def test_half_a_line_is_left_out_and_a_damaged_one_is_none(tmp_path: Path) -> None:
@@ -116,3 +117,9 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(OSError, match="No space"):
         write_whole(file, "second")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"run.json": "first"}
+
+
+def test_git_ignores_the_locks_that_stay_behind() -> None:
+    ignored = (Path(__file__).parents[1] / ".gitignore").read_text(encoding="utf-8").split()
+    for name in (lock_of(Path("summaries.jsonl")).name, LOCK):
+        assert any(fnmatch(name, pattern) for pattern in ignored)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -15,7 +17,7 @@ from impatience import attach
 from impatience.errors import OptionError, UnknownNameError, UnsupportedModelError
 from impatience.families import FAMILIES, family_of
 from impatience.methods import METHODS
-from impatience.registry import Registry, nearest
+from impatience.registry import EXTRAS, Registry, how_to_install, nearest
 from support.toys import tiny_model
 
 REGISTRIES: list[Registry[Any]] = [METHODS, FAMILIES]
@@ -197,3 +199,18 @@ def test_an_unknown_model_type_says_what_to_declare() -> None:
 def test_a_misspelt_model_type_brings_a_hint() -> None:
     with pytest.raises(UnsupportedModelError, match="Did you mean 'mistral'"):
         family_of(tiny_model("ministral"))
+
+
+def test_an_optional_package_is_installed_with_its_extra() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = {"beautifulsoup4": "bs4"}
+    extras = {
+        extra: tuple(
+            names.get(name, name.replace("-", "_")) for name in (re.split(r"[\[>]", line)[0] for line in packages)
+        )
+        for extra, packages in project["optional-dependencies"].items()
+        if extra != "dev"
+    }
+    assert extras == EXTRAS
+    assert how_to_install("bs4").startswith('pip install -e ".[write]"')
+    assert how_to_install("of_a_plugin") == "pip install of_a_plugin"

@@ -254,3 +254,21 @@ def test_tokens_of_a_data_set_are_counted_as_text(tmp_path: Path) -> None:
     tokenizer = chatml()
     measured = length_stats(str(file), "train", None, tokenizer).to_dict()
     assert f"{len(encode_text(tokenizer, FORGED))}" in json.dumps(measured)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for i in range(99999999) %}{% endfor %}",
+        "{{ 1 / 0 }}",
+        "{{ messages[0]['content'] + 1 }}",
+        "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
+        "{% if %}",
+        "{{ raise_exception('no system message, please') }}",
+    ],
+)
+def test_whatever_a_chat_template_raises_is_one_clear_error(template: str) -> None:
+    tokenizer = chatml()
+    tokenizer.chat_template = template
+    with pytest.raises(SourceError, match=r"chat template does not take these messages: ."):
+        encode_chats(tokenizer, [chat("A ferry.")])

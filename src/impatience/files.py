@@ -74,9 +74,14 @@ def lock_file(file: Path, error: type[ImpatienceError]) -> Iterator[None]:
     The operating system frees a lock when its process ends, however that ends. A small file stays behind: if it were
     deleted, a process that has just opened it and one that makes it anew could both hold the lock.
     """
-    resolved = file.resolve()
-    with _locked(file, resolved.with_name(f".{resolved.name}{LOCK}"), error):
+    with _locked(file, lock_of(file), error):
         yield
+
+
+def lock_of(file: Path) -> Path:
+    """Return the small file that ``lock_file`` makes beside a file."""
+    resolved = file.resolve()
+    return resolved.with_name(f".{resolved.name}{LOCK}")
 
 
 @contextmanager

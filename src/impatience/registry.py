@@ -34,11 +34,29 @@ def nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def require(package: str, what: str, install: str = "") -> None:
-    """Raise an OptionError if a needed package is missing; ``install`` is pip's name for it, if that is another."""
+EXTRAS = {
+    "convert": ("onnx", "sentencepiece"),
+    "train": ("accelerate", "datasets", "tensorboard"),
+    "eval": ("bert_score", "httpx2", "matplotlib", "pyarrow", "rouge_score", "sacrebleu", "scipy"),
+    "serve": ("fastapi", "prometheus_client", "uvicorn"),
+    "write": ("bs4", "pypdf"),
+    "ray": ("ray",),
+}
+"""Optional packages, by import name, of each extra of this package."""
+
+
+def how_to_install(package: str) -> str:
+    """Return the command that installs an optional package, and the others of its extra."""
+    for extra, packages in EXTRAS.items():
+        if package in packages:
+            return f'pip install -e ".[{extra}]" in a checkout, or `make venv` for all extras'
+    return f"pip install {package}"
+
+
+def require(package: str, what: str) -> None:
+    """Raise an OptionError if a needed package is missing."""
     if find_spec(package) is None:
-        advice = f"pip install {install or package}. `make venv` in a checkout installs all of them."
-        raise OptionError(f"{what} needs the package {package}: {advice}")
+        raise OptionError(f"{what} needs the package {package}: {how_to_install(package)}.")
 
 
 class Registry(Mapping[str, T], Generic[T]):

@@ -125,7 +125,8 @@ def encode_chats(tokenizer: Any, chats: Sequence[Sequence[dict[str, str]]]) -> l
     """Return the ids of chats, up to where the model answers; the only control tokens are those of the chat template.
 
     Raises:
-        SourceError: If the tokenizer makes control tokens of a text in a way that cannot be undone.
+        SourceError: If the chat template does not take the chats, or the tokenizer makes control tokens of a text in a
+            way that cannot be undone.
     """
     if not chats:
         return []
@@ -139,7 +140,7 @@ def encode_chats(tokenizer: Any, chats: Sequence[Sequence[dict[str, str]]]) -> l
         return message | {"content": names.sub(rf"{opening}\g<0>{closing}", message["content"])}
 
     marked = [[mark(message) for message in chat] for chat in chats]
-    rendered = tokenizer.apply_chat_template(marked, tokenize=False, add_generation_prompt=True)
+    rendered = _render(tokenizer, marked)
     texts = [text.replace(opening, "").replace(closing, "") for text in rendered]
     batch = tokenizer(texts, add_special_tokens=False, split_special_tokens=False, verbose=False)
     rows = [list(ids) for ids in batch["input_ids"]]
@@ -154,6 +155,18 @@ def encode_chats(tokenizer: Any, chats: Sequence[Sequence[dict[str, str]]]) -> l
         control.spell(tokenizer, row, [places[k] for k in forged])
     _check_control_tokens(tokenizer, control, chats, rows)
     return rows
+
+
+def _render(tokenizer: Any, chats: list[list[dict[str, str]]]) -> list[str]:
+    """Return what the chat template makes of chats; it is a program, which may raise anything."""
+    try:
+        rendered: list[str] = tokenizer.apply_chat_template(chats, tokenize=False, add_generation_prompt=True)
+    except MemoryError:
+        raise
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise SourceError(f"The model's chat template does not take these messages: {reason}.") from error
+    return rendered
 
 
 def _unreadable(control: ControlTokens) -> SourceError:
@@ -178,9 +191,7 @@ def _check_control_tokens(
     for keep_words in (False, True):
         keys = [tuple(_neutral(control, message, keep_words) for message in chat) for chat, _ in pending]
         neutral = list(dict.fromkeys(keys))
-        rendered = tokenizer.apply_chat_template(
-            [[dict(message) for message in chat] for chat in neutral], tokenize=False, add_generation_prompt=True
-        )
+        rendered = _render(tokenizer, [[dict(message) for message in chat] for chat in neutral])
         batch = tokenizer(rendered, add_special_tokens=False, split_special_tokens=False, verbose=False)
         expected = dict(zip(neutral, map(control.among, batch["input_ids"]), strict=True))
         pending = [pair for pair, key in zip(pending, keys, strict=True) if control.among(pair[1]) != expected[key]]

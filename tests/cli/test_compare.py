@@ -96,7 +96,7 @@ def test_compare_names_a_missing_package(
     monkeypatch.setitem(sys.modules, package, None)
     failure = run_command("compare", *report_folders).exception
     assert isinstance(failure, OptionError)
-    assert f"{what} needs the package {package}: pip install {package}." in str(failure)
+    assert f'{what} needs the package {package}: pip install -e ".[eval]"' in str(failure)
 
 
 @pytest.mark.parametrize("name", ["errors", "lengths", "densities", "quality", "ladder"])

@@ -160,3 +160,11 @@ def test_closed_and_full_outputs_are_no_crash(
     monkeypatch.setattr(sys, "stdout", None)
     run(*options, monkeypatch=monkeypatch)
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_the_guide_says_what_the_line_below_a_text_says() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "writing.md").read_text(encoding="utf-8")
+    for line in write._LANDED.values():
+        assert f"| {line} |" in guide
+    assert write._UNFINISHED.strip() in guide
+    assert write._LOOPING.strip() in guide

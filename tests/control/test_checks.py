@@ -194,9 +194,29 @@ def test_an_adapter_that_does_not_name_its_base_says_so(name: Any, tmp_path: Pat
 
 @pytest.mark.parametrize(
     "prompt", [{"template": 5}, {"prefix": None}, {"max_source_tokens": "9"}, {"max_source_tokens": 0}, {"tasks": [1]},
-               {"no_loops": -1}, {"no_loops": True}]
+               {"no_loops": -1}, {"no_loops": True}, {"prefix": "\ud800"}, {"tasks": ["\ud800"]}]
 )  # fmt: skip
 def test_prompt_settings_of_another_kind_are_refused(prompt: dict[str, Any], tmp_path: Path) -> None:
     folder = save(tmp_path, "whole")
     (folder / "prompt.json").write_text(json.dumps(prompt))
     refused(folder, "must be a", whole=False)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"num_beams": 0}, {"num_beams": -1}, {"num_beams": "x"}, {"num_beams": True}, {"eos_token_id": True},
+     {"eos_token_id": 2.5}, {"eos_token_id": [2, "x"]}, {"eos_token_id": -1}, {"pad_token_id": float("nan")},
+     {"pad_token_id": "x"}, {"decoder_start_token_id": [2]}, {"forced_bos_token_id": False}],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["whole", "plain"])
+def test_generation_settings_of_another_kind_are_refused(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    folder = save(tmp_path, kind)
+    file = folder / "generation_config.json"
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps(content | settings))
+    (name,) = settings
+    refused(folder, rf"generation_config\.json is damaged: {name} is .*, but must be", whole=kind == "whole")
+    unset = {"num_beams": None, "eos_token_id": [2, 3], "pad_token_id": -1, "forced_bos_token_id": None}
+    file.write_text(json.dumps(content | unset))
+    open_model(folder, quiet=True)

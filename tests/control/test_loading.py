@@ -47,6 +47,20 @@ def test_an_unfinished_run_and_a_broken_folder_are_refused(folder: Path) -> None
         open_model(folder)
 
 
+@pytest.mark.parametrize("left", ["impatience.safetensors", "prompt.json"])
+def test_a_folder_that_lost_its_settings_is_no_plain_model(tmp_path: Path, left: str) -> None:
+    tokenizer = byte_level_tokenizer()
+    attach(tiny_model("llama", vocab_size=len(tokenizer)), "rpe", tokenizer=tokenizer).save_pretrained(tmp_path)
+    (tmp_path / "prompt.json").write_text("{}")
+    for lost in {"impatience.json", "impatience.safetensors", "prompt.json"} - {left}:
+        (tmp_path / lost).unlink(missing_ok=True)
+    (tmp_path / left).touch()
+    with pytest.raises(ModelFilesError, match=rf"impatience\.json is missing: {left}"):
+        open_model(tmp_path)
+    (tmp_path / left).unlink()
+    assert not open_model(tmp_path)[0].steers
+
+
 def test_a_folder_has_a_name_that_other_processes_find(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
     assert name_from_anywhere("m") == str(folder)

@@ -60,5 +60,5 @@ def test_figure_has_a_panel_for_each_unit(lengths: list[int], tmp_path: Path) ->
 def test_figure_needs_matplotlib(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = length_stats("elife", "test", built)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(OptionError, match="pip install matplotlib"):
+    with pytest.raises(OptionError, match=r'needs the package matplotlib: pip install -e "\.\[eval\]"'):
         found.figure()

@@ -98,7 +98,7 @@ def test_unknown_file_type_says_what_is_accepted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("make", FIGURES.values(), ids=FIGURES.keys())
 def test_missing_matplotlib_says_what_to_install(make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(OptionError, match="pip install matplotlib"):
+    with pytest.raises(OptionError, match=r'needs the package matplotlib: pip install -e "\.\[eval\]"'):
         make()
 
 

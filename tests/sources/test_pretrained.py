@@ -50,7 +50,8 @@ def change(file: Path, **values: Any) -> None:
 
 
 def plain(folder: Path) -> str:
-    (folder / "impatience.json").unlink()
+    for file in ("impatience.json", "impatience.safetensors"):
+        (folder / file).unlink(missing_ok=True)
     return str(folder)
 
 

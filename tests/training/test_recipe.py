@@ -49,6 +49,9 @@ BAD = {
         "train.batch_size: 0 is not accepted; it must be greater than 0",
     ),
     "not YAML": ("model: {base: toy-bart", "is not valid YAML"),
+    "nested too deeply": ("[" * 3000, "is not valid YAML"),
+    "inside itself": (GOOD.replace("steps: 3", "steps: 3, seed: &a [*a]"), "is not valid YAML"),
+    "no date": (GOOD.replace("steps: 3", "steps: 2024-13-45"), "is not valid YAML"),
     "not UTF-8": (b"model: \xff\xfe", "is not valid YAML"),
     "empty": ("", "holds no recipe"),
     "a list": ("- model", "holds no recipe"),
@@ -72,6 +75,8 @@ def test_bad_recipe_is_refused_with_file_and_key(case: str, tmp_path: Path) -> N
         "train.betas=[0.9]", "train.steps=0", "train.learning_rate=-1", "train.learning_rate=.nan", "train.sample=-1",
         "train.early_stopping=0", "train.schedule=wavy", "data.train=[]", "data.validation_limit=0",
         "data.max_source_tokens=0", "name=../../x", "name.x=3", "model.base={", "model.lora.ranc=3",
+        "train.seed=&a [*a]", "train.seed=-1", "train.seed=4294967296", "model.lora.dropout=5", "model.lora.dropout=1",
+        "model.lora.rank=0", "model.lora.alpha=-1", "data.sentence_copies=-1",
     ],
 )  # fmt: skip
 def test_impossible_value_is_refused_with_its_key(change: str, tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
+from impatience import LengthControlled
 from impatience.data import load
 from impatience.errors import RunError
 from impatience.files import lock_folder
@@ -39,6 +41,33 @@ def test_full_disk_keeps_the_older_checkpoint_and_is_reported(tmp_path: Path, mo
     assert not (tmp_path / "run" / "checkpoint-16").exists()
     monkeypatch.setattr(LengthTrainer, "_save_optimizer_and_scheduler", save)
     assert (train(toy(), tmp_path / "run", resume=True) / "model").is_dir()
+
+
+def test_full_disk_is_seen_before_the_unfinished_checkpoint_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "checkpoint-3"
+    folder.mkdir()
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=0 if folder.exists() else 2**30))
+    with (
+        pytest.raises(RunError, match=r"No space left for checkpoint-3.*there is no complete checkpoint"),
+        Run(tmp_path).writing_checkpoint(3, writes=True, wait=lambda: None),
+    ):
+        raise RuntimeError("unexpected pos 64 vs 0")  # as torch reports it
+    assert not folder.exists()
+
+
+def test_full_disk_is_reported_for_the_model_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    save = LengthControlled.save_pretrained
+    monkeypatch.setattr(LengthControlled, "save_pretrained", full)
+    with pytest.raises(RunError, match=r"No space left for the model.*checkpoint-2 is complete.*--resume"):
+        train(toy(train__steps=2), tmp_path / "run")
+    monkeypatch.setattr(LengthControlled, "save_pretrained", save)
+    assert (train(toy(train__steps=2), tmp_path / "run", resume=True) / "model").is_dir()
 
 
 def test_resuming_a_finished_run_does_not_train_further(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from impatience import Unit
 from impatience.cli import commands
 from impatience.control.fingerprint import files_fingerprint
-from impatience.errors import ModelFilesError, RunError
+from impatience.errors import ModelFilesError, OptionError, RunError
 from impatience.sources import toy
 from impatience.writing import batch_job
 from impatience.writing.batch_job import RowDefaults
@@ -80,9 +80,10 @@ ROWS: list[tuple[Any, str]] = [
 
 def test_good_rows_are_written_and_bad_ones_are_named(tmp_path: Path, writer: Writer) -> None:
     source, out = make(tmp_path / "in.jsonl", [row for row, _ in ROWS]), tmp_path / "new" / "out.jsonl"
-    seen: list[int] = []
-    status = batch_job.write(writer, source, out, RowDefaults(), report_rows=seen.append)
-    assert (status.written, status.rejected, status.found, sum(seen)) == (4, 31, 0, 35)
+    seen: list[tuple[int, int]] = []
+    status = batch_job.write(writer, source, out, RowDefaults(), report_rows=lambda *new: seen.append(new))
+    assert (status.written, status.rejected, status.found) == (4, 31, 0)
+    assert tuple(map(sum, zip(*seen, strict=True))) == (4, 31)
     texts = {row["id"]: row for row in lines(out)}
     assert set(texts) == {"a", "b", "7", "23"}
     assert len(texts["a"]["text"].split()) == texts["a"]["length"] == texts["a"]["target"] == 4
@@ -114,10 +115,12 @@ def test_a_source_that_is_too_long_and_cannot_be_read_in_parts_costs_one_row(tmp
     texts = ["answer: elm context: oak", "answer: elm context: " + "oak " * 30, "answer: fern context: moss"]
     rows = [{"id": f"row {n}", "text": text, "words": 4} for n, text in enumerate(texts, 1)]
     source, out = make(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    seen: list[tuple[int, int]] = []
     for found in (0, 2):
-        seen: list[int] = []
-        status = batch_job.write(writer, source, out, RowDefaults(), report_rows=seen.append)
-        assert (status.written, status.rejected, status.found, sum(seen)) == (2, 1, found, 3)
+        status = batch_job.write(writer, source, out, RowDefaults(), report_rows=lambda *new: seen.append(new))
+        assert (status.written, status.rejected, status.found) == (2, 1, found)
+        assert tuple(map(sum, zip(*seen, strict=True))) == (2, 1)
+        seen.clear()
     assert sorted(row["id"] for row in lines(out)) == ["row 1", "row 3"]
     (refused,) = lines(tmp_path / "out.rejects.jsonl")
     assert (refused["row"], refused["id"]) == (2, "row 2")
@@ -182,6 +185,12 @@ def test_half_a_line_is_written_again(tmp_path: Path, writer: Writer) -> None:
             batch_job.write(writer, source, out, RowDefaults())
 
 
+@pytest.mark.parametrize("ratio", [float("nan"), float("inf"), 0, -1, 11])
+def test_a_share_that_no_text_has_is_refused(ratio: float) -> None:
+    with pytest.raises(OptionError, match=f"ratio={ratio}: give a share"):
+        RowDefaults(ratio=ratio)
+
+
 def test_another_job_is_refused(tmp_path: Path, writer: Writer) -> None:
     source, out = make(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out.jsonl"
     with pytest.raises(RunError, match="is the input"):
@@ -203,6 +212,19 @@ def test_another_job_is_refused(tmp_path: Path, writer: Writer) -> None:
     (tmp_path / "out.job.json").write_text("{\n")
     with pytest.raises(RunError, match="damaged"):
         batch_job.write(writer, source, out, RowDefaults())
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.rejects.jsonl", "out.job.json", ".out.jsonl.lock", "link.jsonl"])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_file_of_the_job_is_no_input(tmp_path: Path, writer: Writer, name: str, restart: bool) -> None:
+    source = make(tmp_path / name, [GOOD, {"row": 2, "text": "elm"}])
+    content = source.read_bytes()
+    if name == "link.jsonl":
+        (tmp_path / "out.rejects.jsonl").symlink_to(source)
+    with pytest.raises(RunError, match="is the input"):
+        batch_job.write(writer, source, tmp_path / "out.jsonl", RowDefaults(), restart=restart)
+    assert source.read_bytes() == content
+    assert {file.name for file in tmp_path.iterdir()} <= {name, "out.rejects.jsonl"}
 
 
 def test_changed_weights_of_the_same_name_are_refused(tmp_path: Path, toy_folder: Path) -> None:
@@ -241,7 +263,7 @@ def test_one_process_at_a_time(tmp_path: Path, writer: Writer) -> None:
 
     (tmp_path / "link.jsonl").symlink_to(out)
 
-    def second(rows: int) -> None:
+    def second(*_: int) -> None:
         for path in (out, tmp_path / "link.jsonl"):
             with pytest.raises(RunError, match=f"^{path} is in use: another process or thread is writing to it"):
                 batch_job.write(writer, source, path, RowDefaults())
@@ -317,7 +339,7 @@ def test_ctrl_c_says_how_far_it_is_and_how_to_go_on(
     monkeypatch.setattr(batch_job, "write_requests", stop)
     assert command(monkeypatch, *options, *(["--restart"] if restart else [])) == 130
     again = "The same command without --restart" if restart else "The same command"
-    assert f"Stopped: 2 of 4 rows are done. {again} continues.\n" in capsys.readouterr().err
+    assert f"Stopped: 1 of 4 rows written, 1 row could not be used. {again} continues.\n" in capsys.readouterr().err
     assert command(monkeypatch, *options) == 1
     said = capsys.readouterr().err
     assert "out.jsonl: 3 texts, 1 of them by an earlier run." in said

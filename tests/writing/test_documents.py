@@ -144,7 +144,7 @@ def test_folders_missing_files_and_missing_packages(tmp_path: Path, monkeypatch:
         documents.read(str(tmp_path / "nowhere"))
     (tmp_path / "a.html").write_text(PAGE)
     monkeypatch.setattr("impatience.registry.find_spec", lambda name: None)
-    with pytest.raises(OptionError, match="needs the package bs4: pip install beautifulsoup4"):
+    with pytest.raises(OptionError, match=r'needs the package bs4: pip install -e "\.\[write\]"'):
         documents.read(str(tmp_path / "a.html"))
 
 

@@ -11,6 +11,7 @@ from typer import Option
 
 from impatience.cli.options import Budget, Model
 from impatience.errors import OptionError
+from impatience.registry import how_to_install
 
 
 def serve(
@@ -55,5 +56,6 @@ def import_server() -> Any:
     try:
         from impatience import server
     except ModuleNotFoundError as error:
-        raise OptionError(f"A server needs the package {error.name}: pip install {error.name}") from error
+        package = str(error.name).partition(".")[0]
+        raise OptionError(f"A server needs the package {package}: {how_to_install(package)}.") from error
     return server

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ from typer import Argument, Option
 
 from impatience.cli.options import DataFolder, settings
 from impatience.errors import OptionError
+from impatience.registry import require
 
 
 def train(
@@ -41,8 +41,9 @@ def train(
 
         Console().print(plan(chosen, data).render())
         return
-    if importlib.util.find_spec("accelerate") is None:
-        raise OptionError("Training needs more packages: pip install accelerate datasets tensorboard")
+    require("accelerate", "Training")
+    if "tensorboard" in chosen.train.report_to:
+        require("tensorboard", "Logging for TensorBoard (train.report_to)")
     from impatience.training import run
 
     run.train(chosen, out, resume=resume, data_dir=data)

@@ -171,7 +171,18 @@ def batch(
         writer = load(model, quiet=quiet)
         bar = ProgressBar(rows, quiet=quiet)
         again = "The same command without --restart" if restart else "The same command"
-        with stoppable(lambda: f"{bar.done:,} of {rows:,} rows are done. {again} continues."), bar:
+        rejected = 0
+
+        def count(texts: int, rejects: int) -> None:
+            nonlocal rejected
+            rejected += rejects
+            bar.count(texts + rejects)
+
+        def stopped() -> str:
+            bad = f", {_count(rejected, 'rows')} could not be used" if rejected else ""
+            return f"{bar.done - rejected:,} of {_count(rows, 'rows')} written{bad}. {again} continues."
+
+        with stoppable(stopped), bar:
             counts = jobs.write(
                 writer,
                 source,
@@ -181,7 +192,7 @@ def batch(
                 restart=restart,
                 budget=budget,
                 engine=runner,
-                report_rows=bar.count,
+                report_rows=count,
             )
     if not quiet:
         earlier = f", {counts.found:,} of them by an earlier run" if counts.found else ""

@@ -13,23 +13,59 @@ from impatience.errors import ModelFilesError
 from impatience.files import read_object
 
 Check = Callable[[Any], bool]
-_PROMPT: dict[str, tuple[str, Check]] = {
-    "template": ("a text", lambda value: isinstance(value, str)),
-    "prefix": ("a text", lambda value: isinstance(value, str)),
-    "tasks": ("a list of texts", lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value)),
-    "max_source_tokens": ("a whole number, at least 1", lambda value: type(value) is int and value > 0),
-    "no_loops": ("a whole number, at least 1, or null", lambda value: not value or (type(value) is int and value > 0)),
+Needs = Mapping[str, tuple[str, Check]]  # what values must be, by name: in words and as a check
+
+
+def _is_text(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(value.encode() or True)
+    except UnicodeEncodeError:  # half a character
+        return False
+
+
+def _is_number(value: Any, least: int) -> bool:
+    return type(value) is int and value >= least
+
+
+def _is_end(value: Any) -> bool:
+    ids = value if isinstance(value, list) else [value]
+    return value is None or all(_is_number(one, 0) for one in ids)
+
+
+_PROMPT: Needs = {
+    "template": ("a text", _is_text),
+    "prefix": ("a text", _is_text),
+    "tasks": ("a list of texts", lambda value: isinstance(value, list) and all(map(_is_text, value))),
+    "max_source_tokens": ("a whole number, at least 1", lambda value: _is_number(value, 1)),
+    "no_loops": ("a whole number, at least 1, or null", lambda value: value is None or _is_number(value, 1)),
 }
-"""What each prompt setting must be, in words and as a check."""
+_TOKEN = ("the number of a token, or null", lambda value: value is None or _is_number(value, 0))
+_GENERATION: Needs = {
+    "num_beams": ("a whole number, at least 1, or null", lambda value: value is None or _is_number(value, 1)),
+    "eos_token_id": ("the number of a token, a list of such, or null", _is_end),
+    "pad_token_id": ("a whole number, or null", lambda value: value is None or _is_number(value, -1)),  # -1 is none
+    "decoder_start_token_id": _TOKEN,
+    "forced_bos_token_id": _TOKEN,
+}
+"""What we read of the settings for generation."""
 
 
 def check_prompt(file: Path) -> dict[str, Any]:
     """Return the prompt settings in a file."""
-    prompt = read_object(file)
-    for name, (kind, fits) in _PROMPT.items():
-        if name in prompt and not fits(prompt[name]):
-            raise ModelFilesError(f"{file} is damaged: {name} is {prompt[name]!r}, but must be {kind}. Save it again.")
-    return prompt
+    return _checked(file, _PROMPT, "Save it again.")
+
+
+def check_generation(file: Path) -> None:
+    """Refuse settings for generation that no model can have; transformers would take them, or leave them all out."""
+    _checked(file, _GENERATION, "Correct it, or download the model again.")
+
+
+def _checked(file: Path, needs: Needs, advice: str) -> dict[str, Any]:
+    content = read_object(file)
+    for name, (kind, fits) in needs.items():
+        if name in content and not fits(content[name]):
+            raise ModelFilesError(f"{file} is damaged: {name} is {content[name]!r}, but must be {kind}. {advice}")
+    return content
 
 
 _LEAST, _MOST = 1e-9, 1e9

@@ -13,7 +13,7 @@ import torch
 
 from impatience.control.attach import attach
 from impatience.control.model import LengthControlled
-from impatience.control.storage import PROMPT, is_length_controlled, load_base, load_prompt
+from impatience.control.storage import PROMPT, SETTINGS, WEIGHTS, is_length_controlled, load_base, load_prompt
 from impatience.errors import ModelFilesError
 from impatience.sources import resolve, toy
 
@@ -36,7 +36,7 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
         quiet: Hide the progress of downloads.
 
     Raises:
-        ModelFilesError: If there is no such model, or the run is not finished.
+        ModelFilesError: If there is no such model, the run is not finished, or a file of length control is missing.
     """
     if name in toy.NAMES:
         base, tokenizer = toy.build(str(name))
@@ -51,10 +51,20 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
         if is_length_controlled(source):
             model, prompt = LengthControlled.from_pretrained(source, merge=True, **options), load_prompt(source)
         else:
+            _check_uncontrolled(Path(source))
             base, tokenizer = load_base(source, **options)
             model, prompt = attach(base, "none", tokenizer=tokenizer), {}
     model.opened_from = source
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), prompt
+
+
+def _check_uncontrolled(folder: Path) -> None:
+    """Refuse a folder that has files of length control, but not its settings."""
+    if left := [name for name in (WEIGHTS, PROMPT) if (folder / name).is_file()]:
+        raise ModelFilesError(
+            f"{folder / SETTINGS} is missing: {' and '.join(left)} beside it belong to a length-controlled model. Save "
+            f"or download the model again; or, to use it without length control, move them away."
+        )
 
 
 def resume_command(run: Path) -> str:

@@ -18,7 +18,14 @@ from torch import Tensor, nn
 
 from impatience.control import extra_state
 from impatience.control.adapters import base_model_name, check_saved_adapters, load_adapter
-from impatience.control.checks import check_amplitude, check_finite, check_names, check_prompt, load_tensors
+from impatience.control.checks import (
+    check_amplitude,
+    check_finite,
+    check_generation,
+    check_names,
+    check_prompt,
+    load_tensors,
+)
 from impatience.control.steering import Steering
 from impatience.control.targets import Conventions
 from impatience.errors import ModelFilesError, OptionError
@@ -247,7 +254,7 @@ def _auto(name: str | Path, complete: bool = False, **kwargs: Any) -> Any:
     with loading_errors(name):
         config = load_settings(AutoConfig, name, **hub)
     if generation := find_file(name, "generation_config.json", **hub):
-        read_object(generation)  # transformers would leave a damaged one out
+        check_generation(generation)
     return _checked(model_class(config), name, complete, config=config, **kwargs)
 
 

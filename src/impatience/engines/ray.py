@@ -39,7 +39,7 @@ class Ray(Engine):
 
     def __post_init__(self) -> None:
         """Check the options that need no cluster."""
-        require("ray", "The engine ray", "'ray[data]'")
+        require("ray", "The engine ray")
         if self.workers is not None and self.workers < 1:
             raise OptionError(f"workers={self.workers}: give at least 1.")
 

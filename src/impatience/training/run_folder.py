@@ -161,23 +161,32 @@ class Run:
         """
         folder = self.folder / f"checkpoint-{step}"
         try:
-            yield
-            wait()
-            if writes:
-                mark_complete(folder, step)
-        except Exception as error:
+            with self.needing_room(folder.name):
+                yield
+                wait()
+                if writes:
+                    mark_complete(folder, step)
+        except Exception:
             shutil.rmtree(folder, ignore_errors=True)
-            if _disk_is_full(error, self.folder):
-                older = self.checkpoints()
-                rest = f"{older[-1].name} is complete" if older else "there is no older checkpoint"
-                raise RunError(
-                    f"No space left for checkpoint-{step} in {self.folder}; {rest}. "
-                    f"Free some space and continue: {resume_command(self.folder)}"
-                ) from error
             raise
         if writes:
             for path in self.checkpoints()[: -self.keep]:
                 shutil.rmtree(path)
+
+    @contextmanager
+    def needing_room(self, what: str) -> Iterator[None]:
+        """Raise a RunError if the disk is full when a part of the folder is written, whatever error reports it."""
+        try:
+            yield
+        except Exception as error:
+            if not _disk_is_full(error, self.folder):
+                raise
+            complete = self.checkpoints()
+            rest = f"{complete[-1].name} is complete" if complete else "there is no complete checkpoint"
+            raise RunError(
+                f"No space left for {what} in {self.folder}; {rest}. "
+                f"Free some space and continue: {resume_command(self.folder)}"
+            ) from error
 
     def stop_at(self, step: int, remedies: dict[str, str]) -> None:
         """Raise the RunError of a step that was not finite; ``remedies`` are changes that may help, by key."""

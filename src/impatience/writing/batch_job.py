@@ -23,8 +23,8 @@ from impatience.control.loading import name_from_anywhere
 from impatience.data import Request, file_checksum, read_rows
 from impatience.decoding.results import Result
 from impatience.engines import ENGINES, Engine, Task, choose
-from impatience.errors import DataError, ImpatienceError, RunError, SourceError
-from impatience.files import JsonLines, lock_file, write_whole
+from impatience.errors import DataError, ImpatienceError, OptionError, RunError, SourceError
+from impatience.files import JsonLines, lock_file, lock_of, write_whole
 from impatience.lengths import Landing, Unit
 from impatience.writing.writer import Writer, load
 from impatience.writing.writing_systems import ratio_target
@@ -44,6 +44,11 @@ class RowDefaults:
     landing: Landing = Landing.NATURAL  # stopping mode
     task: str | None = None  # task
     tries: int = 1  # the most texts to write for a row; the best is kept
+
+    def __post_init__(self) -> None:
+        """Check the share."""
+        if self.ratio is not None and not 0 < self.ratio <= 10:
+            raise OptionError(f"ratio={self.ratio}: give a share of the source's length, above 0 and at most 10.")
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ def write(
     restart: bool = False,
     budget: int | None = None,
     engine: Engine | None = None,
-    report_rows: Callable[[int], None] = lambda rows: None,  # noqa: ARG005
+    report_rows: Callable[[int, int], None] = lambda texts, rejects: None,  # noqa: ARG005
 ) -> JobStatus:
     """Write a text for each row of a file that has none yet.
 
@@ -81,15 +86,16 @@ def write(
         budget: The most tokens in memory, rows × (source + output); None for as many as each process has room for
             when the job begins.
         engine: Engine to write on; this process by default.
-        report_rows: Is called with the number of rows that are done.
+        report_rows: Is called with the numbers of texts and of rejects that are new.
 
     Raises:
         DataError: If the input cannot be read.
         RunError: If the output belongs to another job, is in use, or cannot be written.
         OptionError: If the engine cannot run the job.
     """
-    if source.resolve() == out.resolve():
-        raise RunError(f"{out} is the input: name another file to write to.")
+    for file in (out, *_side_files(out), lock_of(out)):
+        if file.exists() and source.exists() and file.samefile(source):
+            raise RunError(f"{file} is the input, and the job would write to it: name another output than {out}.")
     if out.exists() and not out.is_file():
         raise RunError(f"{out} is a folder or device: name a file to write to.")
     weights, options = fingerprint(writer.model), {"model": model, **vars(defaults)}
@@ -101,7 +107,7 @@ def write(
         def reject(bad: Mapping[int, _BadRow]) -> None:
             rejects.append([{"row": number, **vars(row)} for number, row in bad.items()])
             rejected.update(bad)
-            report_rows(len(bad))
+            report_rows(0, len(bad))
 
         def batches() -> Iterator[list[Request]]:
             """Pack rows into batches, a window at a time, and reject those that cannot be used."""
@@ -123,14 +129,14 @@ def write(
 
         # Other engines may have several workers, so their work is cut into smaller pieces.
         times = TIMES if engine is None or isinstance(engine, ENGINES["local"]) else 1
-        report_rows(found + len(rejected))
+        report_rows(found, len(rejected))
         load_there = partial(load_and_write, name_from_anywhere(model), weights, budget, defaults.tries)
         task = Task(partial(write_requests, writer, room, defaults.tries), load_there if model else None)
         for _, written in (engine or choose("local")).run(task, batches()):
             results = [result for result in written.values() if isinstance(result, Result)]
             texts.append([output_row(result) for result in results])
             done.update(result.id for result in results)
-            report_rows(len(results))
+            report_rows(len(results), 0)
             errors = {name: error for name, error in written.items() if isinstance(error, SourceError)}
             reject({row_numbers[name]: _BadRow(name, str(error)) for name, error in errors.items()})
         return JobStatus(len(done), len(rejected), found)
@@ -245,13 +251,18 @@ def _recover(lines: JsonLines, field: str) -> list[Any]:
     return values
 
 
+def _side_files(out: Path) -> tuple[Path, Path]:
+    """Return the files that lie beside an output: the rejects, and what describes the job."""
+    stem = out.name.removesuffix(".jsonl")
+    return out.with_name(f"{stem}.rejects.jsonl"), out.with_name(f"{stem}.job.json")
+
+
 @contextmanager
 def _open_job(
     source: Path, out: Path, options: Mapping[str, Any], weights: str, *, restart: bool
 ) -> Iterator[tuple[JsonLines, JsonLines]]:
     """Open the files of a job, and check that they belong to it."""
-    stem = out.name.removesuffix(".jsonl")
-    rejects, job_file = out.with_name(f"{stem}.rejects.jsonl"), out.with_name(f"{stem}.job.json")
+    rejects, job_file = _side_files(out)
     job = {"format": FORMAT, "sha256": file_checksum(source), "weights": weights, "options": dict(options)}
     try:
         with lock_file(out, RunError):

@@ -78,7 +78,7 @@ def _plain(content: bytes, what: str) -> str:
 
 
 def _html(content: bytes, what: str) -> str:
-    require("bs4", f"Reading {what}", "beautifulsoup4")
+    require("bs4", f"Reading {what}")
     from bs4 import BeautifulSoup
 
     with warnings.catch_warnings():

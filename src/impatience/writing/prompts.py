@@ -13,8 +13,6 @@ from dataclasses import replace
 from threading import RLock
 from typing import Any
 
-import jinja2
-
 from impatience.control.generation import step_budget
 from impatience.control.model import LengthControlled
 from impatience.data import Encoder, Request
@@ -107,10 +105,7 @@ class Prompts:
         instruction = _INSTRUCTIONS[request.task or self.task].format(length=length)
         messages = [{"role": role, "content": text} for role, text in request.history]
         messages.append({"role": "user", "content": f"{instruction}\n\n{request.text.strip()}".strip()})
-        try:
-            return encode_chats(self.tokenizer, [messages])[0]
-        except jinja2.TemplateError as error:
-            raise SourceError(f"The model's chat template does not take these messages: {error}.") from error
+        return encode_chats(self.tokenizer, [messages])[0]
 
     def count_tokens(self, text: str) -> int:
         """Count the tokens of a text alone."""
