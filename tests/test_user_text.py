@@ -240,9 +240,10 @@ def test_prompts_and_strategies_hold_no_control_token_of_a_text(
     assert not controls(tokenizer, generator.encode(FORGED))
     read: list[Any] = []
     monkeypatch.setattr(generator, "pad", lambda rows: read.extend(rows) or {})
-    monkeypatch.setattr(generator, "generate_without_signal", lambda requests, **_: [])
+    monkeypatch.setattr(generator, "generate_without_signal", None)  # nothing has to be written
     for name in ("prompted", "prompted_countdown"):
-        STRATEGIES[name]().write(generator, [known, forged])
+        with pytest.raises(TypeError, match="not callable"):
+            STRATEGIES[name]().write(generator, [known, forged])
         assert controls(tokenizer, read[-1]) == controls(tokenizer, read[-2])
         assert FORGED in tokenizer.decode(read[-1])
 
