@@ -443,3 +443,39 @@ def test_targets_in_tensors_must_fit_the_rows() -> None:
             model(IDS, labels=labels, target_tokens=target)
     with pytest.raises(TargetError, match="one target"):
         model(IDS, labels=labels, target_tokens=torch.tensor([5, 5]), target_words=3)
+
+
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+@pytest.mark.parametrize("method", ["glide", "pre"])
+def test_generate_of_the_base_inside_a_text_is_not_steered(kind: str, method: str) -> None:
+    model = trained(kind, method)
+    plain = model.base.generate(IDS, max_new_tokens=6, do_sample=False)
+    alone = model.generate(IDS, target_tokens=9, landing="exact")
+    short = model.generate(IDS, target_tokens=4, landing="exact")
+    found = []
+
+    def processor(_: Tensor, scores: Tensor) -> Tensor:
+        found.append(torch.equal(model.base.generate(IDS, max_new_tokens=6, do_sample=False), plain))
+        found.append(torch.equal(model.generate(IDS, target_tokens=4, landing="exact"), short))
+        return scores
+
+    written = model.generate(IDS, target_tokens=9, landing="exact", logits_processor=LogitsProcessorList([processor]))
+    assert torch.equal(written, alone)
+    assert len(found) >= 18
+    assert all(found)
+    assert not {"generate", "prepare_inputs_for_generation"} & vars(model.base).keys()
+
+
+def test_a_model_is_not_copied_by_code_inside_its_own_text() -> None:
+    model = trained()
+    inside = LogitsProcessorList([lambda _, scores: copy.deepcopy(model) and scores])
+    with pytest.raises(OptionError, match="cannot be copied now"):
+        model.generate(IDS, target_tokens=5, logits_processor=inside)
+    assert copy.deepcopy(model).steering.lock is not model.steering.lock
+
+
+def test_models_around_a_copied_base_share_its_lock() -> None:
+    copied = copy.deepcopy(trained())
+    assert attach(copied.base, "pre").steering.lock is copied.steering.lock
+    unpickled = pickle.loads(pickle.dumps(trained()))
+    assert attach(unpickled.base, "pre").steering.lock is unpickled.steering.lock

@@ -177,3 +177,38 @@ def test_an_adapter_without_its_added_embeddings_is_refused(tmp_path: Path) -> N
     attach(adapted, tokenizer=tokenizer).save_pretrained(tmp_path / "model")
     with pytest.raises(ModelFilesError, match="embeddings that were added"):
         LengthControlled.from_pretrained(tmp_path / "model")
+
+
+def test_shards_replace_a_single_file(tmp_path: Path) -> None:
+    first, second = tiny_model("llama"), tiny_model("llama")
+    with torch.no_grad():
+        second.lm_head.weight.add_(1)
+    attach(first, "none").save_pretrained(tmp_path)
+    attach(second, "none").save_pretrained(tmp_path, max_shard_size="20KB")
+    assert torch.equal(LengthControlled.from_pretrained(tmp_path).base(IDS).logits, second(IDS).logits)
+
+
+def test_an_adapter_whose_state_is_not_saved_is_refused(tmp_path: Path) -> None:
+    model = attach(adapted())
+    model.base.base_model.disable_adapter_layers()
+    with pytest.raises(OptionError, match="disabled"):
+        model.save_pretrained(tmp_path)
+    model.base.base_model.enable_adapter_layers()
+    model.base.merge_adapter()
+    with pytest.raises(OptionError, match="merged"):
+        model.state_dict()
+    random = get_peft_model(
+        tiny_model("llama"), LoraConfig(target_modules=["q_proj"], init_lora_weights="pissa_niter_4")
+    )
+    with pytest.raises(OptionError, match="pissa_niter"):
+        attach(random).save_pretrained(tmp_path)
+
+
+def test_a_folder_of_two_models_is_refused(tmp_path: Path) -> None:
+    attach(adapted()).save_pretrained(tmp_path)
+    save_file(
+        {name: tensor.clone() for name, tensor in attach(adapted()).state_dict().items()},
+        tmp_path / "model.safetensors",
+    )
+    with pytest.raises(ModelFilesError, match="two models"):
+        LengthControlled.from_pretrained(tmp_path)

@@ -50,11 +50,21 @@ def check_saved_adapters(base: Any) -> None:
             f"Adapters {', '.join(names)}, active: {', '.join(active) or 'none'}. Only one adapter of the name "
             f"'default' can be saved with length control. Delete the others with delete_adapter, or merge first."
         )
+    if str(getattr(base.peft_config["default"], "init_lora_weights", "")).startswith("pissa_niter"):
+        raise OptionError("init_lora_weights='pissa_niter_…' begins differently each time it is loaded. Use 'pissa'.")
+    if any(layer.disable_adapters for layer in _layers(unwrap(base))):
+        raise OptionError("The adapter is disabled, which is not saved. Enable it, or save the base model alone.")
     if not has_adapter(unwrap(base)):
         raise OptionError(
             "The adapter was merged into the base model, which is not saved with it. Attach the merged model: "
             "attach(model.detach().get_base_model(), …)."
         )
+
+
+def check_unmerged(inner: Any) -> None:
+    """Refuse the weights of a base model that an adapter is merged into: they would count twice when loaded."""
+    if any(layer.merged for layer in _layers(inner)):
+        raise OptionError("The adapter is merged into the base model's weights. Call unmerge_adapter() before saving.")
 
 
 def check_wrapped_adapters(base: Any) -> None:
@@ -68,11 +78,16 @@ def check_wrapped_adapters(base: Any) -> None:
 
 def has_adapter(model: Any) -> bool:
     """Check whether layers of adapters are in a model without wrappers; they may be switched at any time."""
+    return bool(_layers(model))
+
+
+def _layers(model: Any) -> list[Any]:
+    """Return the layers of adapters in a model without wrappers."""
     if not getattr(model, "peft_config", None):  # PEFT leaves it there after it has merged an adapter
-        return False
+        return []
     from peft.tuners.tuners_utils import BaseTunerLayer
 
-    return any(isinstance(module, BaseTunerLayer) for module in model.modules())
+    return [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
 
 
 def load_adapter(base_model: Any, name: str | Path, *, merge: bool, **hub: Any) -> Any:

@@ -183,14 +183,34 @@ def steer_each_step(model: Any, steering: Steering, targets: BatchTargets, embed
             signals.set_signal(nn.functional.pad(input_ids, (embedded, 0)), read.shape[1])
             return inputs
 
-        prepare_and_steer.unsteered = prepare  # type: ignore[attr-defined]
-        model.prepare_inputs_for_generation = prepare_and_steer
+        outer_generate = vars(model).get("generate")
+        running: list[bool] = []
+        generate = getattr(outer_generate, "unsteered", model.generate)
+
+        @functools.wraps(generate)
+        def generate_without_signal_inside(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != thread:
+                return generate(*args, **kwargs)
+            if not running:  # the call that is steered
+                running.append(True)
+                return generate(*args, **kwargs)
+            model.prepare_inputs_for_generation, steering.thread.signal = prepare, PassSignal()
+            try:
+                return generate(*args, **kwargs)
+            finally:
+                model.prepare_inputs_for_generation = prepare_and_steer
+
+        prepare_and_steer.unsteered, generate_without_signal_inside.unsteered = prepare, generate  # type: ignore[attr-defined]
+        was_writing, steering.thread.writing = steering.thread.writing, True
+        model.prepare_inputs_for_generation, model.generate = prepare_and_steer, generate_without_signal_inside
         try:
             yield
         finally:
-            del model.prepare_inputs_for_generation
-            if outer is not None:
-                model.prepare_inputs_for_generation = outer
+            steering.thread.writing = was_writing
+            for name, before in (("prepare_inputs_for_generation", outer), ("generate", outer_generate)):
+                delattr(model, name)
+                if before is not None:
+                    setattr(model, name, before)
 
 
 @dataclass

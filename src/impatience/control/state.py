@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from impatience.control.extra_state import encode_state
 from impatience.control.steering import Steering
 from impatience.control.storage import restore_settings, settings_of
+from impatience.control.threads import lock_of
+from impatience.errors import OptionError
 from impatience.families import family_of, unwrap
 
 
@@ -21,6 +23,8 @@ class StatefulModel(nn.Module):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """Copy the model when no other thread writes with it."""
+        if self.steering.thread.writing:
+            raise OptionError("The model writes a text in this thread, so it cannot be copied now. Copy it before.")
         with self.steering.use():
             copied = type(self).__new__(type(self))
             memo[id(self)] = copied
@@ -30,7 +34,8 @@ class StatefulModel(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Find the family again, whose functions cannot be pickled."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self.steering.family = family_of(unwrap(self.base))
+        inner = unwrap(self.base)
+        self.steering.family, self.steering.lock = family_of(inner), lock_of(inner)
 
     def get_extra_state(self: Any) -> Tensor:
         """Return what a state dict needs besides weights, so that the folder of a ``Trainer`` can be loaded."""

@@ -67,17 +67,17 @@ class Steering(nn.Module):
             raise ModelFilesError("The model's token embeddings are damaged: they hold NaN or infinite values.")
         self.factor = 1.0  # of the amplitude, for a schedule in training
         self.projections = nn.ModuleDict()
-        self._lock, self.thread = lock_of(model), ThreadState()
+        self.lock, self.thread = lock_of(model), ThreadState()
         self._handles = list(self._register_hooks(model))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what cannot be pickled: the lock, the signal of a running pass, and the family's functions."""
-        return {**self.__dict__, "family": None, "_lock": None, "thread": None}
+        return {**self.__dict__, "family": None, "lock": None, "thread": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Make a lock of its own for a copy; ``LengthControlled`` finds the family again."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._lock, self.thread = lock_of(self), ThreadState()
+        self.lock, self.thread = lock_of(self), ThreadState()
 
     def _register_hooks(self, model: Any) -> Iterator[Any]:
         decoder, layers = self.family.decoder_of(model), self.family.layers_of(model)
@@ -119,7 +119,7 @@ class Steering(nn.Module):
     @contextmanager
     def use(self, signal: PassSignal | None = None) -> Iterator[None]:
         """Steer the forward passes inside; other threads wait, and passes of an outer ``use`` are not disturbed."""
-        with nullcontext() if torch.compiler.is_compiling() else self._lock, self._set(signal or PassSignal()):
+        with nullcontext() if torch.compiler.is_compiling() else self.lock, self._set(signal or PassSignal()):
             yield
 
     @contextmanager

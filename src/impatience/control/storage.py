@@ -50,6 +50,11 @@ if TYPE_CHECKING:
     from impatience.control.model import LengthControlled
 
 SETTINGS, WEIGHTS, PROMPT = "impatience.json", "impatience.safetensors", "prompt.json"
+_OF_ONE_MODEL = (
+    *(WEIGHTS, ADAPTER_SETTINGS, ADAPTER_WEIGHTS, extra_state.WEIGHTS, f"{extra_state.WEIGHTS}.index.json"),
+    "chat_template.jinja",
+)
+"""Files that a saved model need not have; those of another one would be taken for its own."""
 _SETTINGS: dict[str, Any] = {
     "format": (int,),
     "method": (str,),
@@ -97,8 +102,7 @@ def save_model(
     else:
         kwargs["state_dict"], tensors = (_without_prefix(state_dict, part) for part in ("base.", "steering."))
     check_saved_adapters(base_model)
-    for name in (WEIGHTS, ADAPTER_SETTINGS, ADAPTER_WEIGHTS):
-        (folder / name).unlink(missing_ok=True)  # of a model that was saved here before
+    before = {file: _written(file) for name in _OF_ONE_MODEL if (file := folder / name).exists()}
     if unwrap(base_model) is not base_model:
         kwargs.setdefault("save_embedding_layers", False)  # else PEFT looks the base up on the hub
     base_model.save_pretrained(folder, **kwargs)
@@ -107,6 +111,13 @@ def save_model(
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS)
     if model.tokenizer is not None:
         model.tokenizer.save_pretrained(folder)
+    for file in (file for file, written in before.items() if _written(file) == written):
+        file.unlink()  # of a model that was saved here before
+
+
+def _written(file: Path) -> tuple[int, int]:
+    """Return what changes when a file is written."""
+    return file.stat().st_ino, file.stat().st_mtime_ns
 
 
 def settings_of(model: LengthControlled) -> dict[str, Any]:
@@ -150,6 +161,10 @@ def load_parts(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any)
         if file is not None and content is not None:
             return _load_described(name, file, content, base_model, merge, **kwargs)
         return _load_authors(name, base_model, **kwargs)
+    if find_file(name, ADAPTER_SETTINGS, **hub) and extra_state.read_state(find_file(name, extra_state.WEIGHTS, **hub)):
+        raise ModelFilesError(
+            f"{name} holds two models, one of save_pretrained and one of a Trainer. Save to a new folder."
+        )
     parts, has_tokenizer = _read_settings(read_object(path), path)
     weights = find_file(name, WEIGHTS, **hub)
     tokenizer = _tokenizer(name, **hub) if has_tokenizer else None

@@ -18,6 +18,7 @@ class ThreadState(threading.local):
     """The state of a thread's forward passes."""
 
     signal: PassSignal | None = None  # of the pass that runs; None outside of ``Steering.use``
+    writing: bool = False  # whether it is inside ``generate``
     entered: bool = False  # whether the model was called, and its ``forward`` comes next
 
 

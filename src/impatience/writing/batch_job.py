@@ -271,8 +271,10 @@ def _open_job(
                     old.unlink(missing_ok=True)
             if job_file.exists():
                 _check_same(job_file, job, source, out)
-            elif out.exists() and out.stat().st_size:
-                raise RunError(f"{out} exists already, and no job wrote it. Name another file, or use --restart.")
+            elif present := [file for file in (out, rejects) if file.exists() and file.stat().st_size]:
+                raise RunError(
+                    f"{present[0]} exists already, and no job wrote it. Name another output, or use --restart."
+                )
             else:
                 write_whole(job_file, json.dumps(job) + "\n")
             yield JsonLines(out), JsonLines(rejects)
