@@ -212,3 +212,19 @@ def test_a_folder_of_two_models_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(ModelFilesError, match="two models"):
         LengthControlled.from_pretrained(tmp_path)
+
+
+def test_saving_leaves_what_is_not_of_the_model(tmp_path: Path) -> None:
+    base, tokenizer = tiny_model("llama"), byte_level_tokenizer()
+    tokenizer.chat_template = "{{ messages[0].content }}"
+    base.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    weights = (tmp_path / "model.safetensors").read_bytes()
+    adapter = adapted()
+    adapter.peft_config["default"].base_model_name_or_path = str(tmp_path)
+    model = attach(adapter)
+    for weight in model.signal_parameters():
+        torch.nn.init.normal_(weight)
+    model.save_pretrained(tmp_path)
+    assert (tmp_path / "model.safetensors").read_bytes() == weights
+    assert (tmp_path / "chat_template.jinja").is_file()

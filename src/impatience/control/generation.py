@@ -158,8 +158,8 @@ def steer_each_step(model: Any, steering: Steering, targets: BatchTargets, embed
 
     ``embedded`` is the number of prompt columns that are given as embeddings, before the first id.
 
-    Until the end, ``prepare_inputs_for_generation`` of this instance is replaced. Other threads wait only if they call
-    the ``LengthControlled``, so they must not call ``generate`` of its base model meanwhile.
+    Until the end, ``prepare_inputs_for_generation`` and ``generate`` of this instance are replaced. For other threads
+    that call ``generate`` of the base model, and for the caller's own code inside this call, they do as before.
     """
     signals = GenerateSteering(steering, targets, model.dtype)
     decoder = "decoder_" if steering.family.encoder_decoder else ""
@@ -170,7 +170,6 @@ def steer_each_step(model: Any, steering: Steering, targets: BatchTargets, embed
         # A call inside another one, e.g. by a logits processor, must not steer by the targets of both.
         outer = vars(model).get("prepare_inputs_for_generation")
         prepare = getattr(outer, "unsteered", model.prepare_inputs_for_generation)
-
         thread = threading.get_ident()
 
         @functools.wraps(prepare)

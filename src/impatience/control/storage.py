@@ -50,11 +50,8 @@ if TYPE_CHECKING:
     from impatience.control.model import LengthControlled
 
 SETTINGS, WEIGHTS, PROMPT = "impatience.json", "impatience.safetensors", "prompt.json"
-_OF_ONE_MODEL = (
-    *(WEIGHTS, ADAPTER_SETTINGS, ADAPTER_WEIGHTS, extra_state.WEIGHTS, f"{extra_state.WEIGHTS}.index.json"),
-    "chat_template.jinja",
-)
-"""Files that a saved model need not have; those of another one would be taken for its own."""
+_OF_FULL_MODEL = (ADAPTER_SETTINGS, ADAPTER_WEIGHTS, extra_state.WEIGHTS, f"{extra_state.WEIGHTS}.index.json")
+"""Files that a model without adapters replaces or need not have; an adapter may lie beside the weights of its base."""
 _SETTINGS: dict[str, Any] = {
     "format": (int,),
     "method": (str,),
@@ -102,7 +99,11 @@ def save_model(
     else:
         kwargs["state_dict"], tensors = (_without_prefix(state_dict, part) for part in ("base.", "steering."))
     check_saved_adapters(base_model)
-    before = {file: _written(file) for name in _OF_ONE_MODEL if (file := folder / name).exists()}
+    # Files of a model that was saved here before would be taken for those of this one.
+    replaced = [WEIGHTS]
+    replaced += ["chat_template.jinja"] if model.tokenizer is not None else []
+    replaced += [] if getattr(base_model, "peft_config", None) else _OF_FULL_MODEL
+    before = {file: _written(file) for name in replaced if (file := folder / name).exists()}
     if unwrap(base_model) is not base_model:
         kwargs.setdefault("save_embedding_layers", False)  # else PEFT looks the base up on the hub
     base_model.save_pretrained(folder, **kwargs)
@@ -112,7 +113,7 @@ def save_model(
     if model.tokenizer is not None:
         model.tokenizer.save_pretrained(folder)
     for file in (file for file, written in before.items() if _written(file) == written):
-        file.unlink()  # of a model that was saved here before
+        file.unlink()
 
 
 def _written(file: Path) -> tuple[int, int]:
