@@ -479,3 +479,51 @@ def test_models_around_a_copied_base_share_its_lock() -> None:
     assert attach(copied.base, "pre").steering.lock is copied.steering.lock
     unpickled = pickle.loads(pickle.dumps(trained()))
     assert attach(unpickled.base, "pre").steering.lock is unpickled.steering.lock
+
+
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+def test_the_base_in_another_thread_forces_its_eos_while_a_text_is_written(kind: str) -> None:
+    model = trained(kind)
+    model.base.generation_config.forced_eos_token_id = EOS
+    limits = {"max_new_tokens": 5, "min_new_tokens": 5, "do_sample": False}
+    plain, found = model.base.generate(IDS, **limits), []
+    assert plain[:, -1].tolist() == [EOS, EOS]
+
+    def processor(_: Tensor, scores: Tensor) -> Tensor:
+        with ThreadPoolExecutor(1) as pool:
+            call = pool.submit(model.base.generate, IDS, **limits)
+        found.append(torch.equal(call.result(), plain))
+        return scores.index_fill(1, torch.tensor([EOS]), -torch.inf)
+
+    options = {"max_new_tokens": 4, "min_new_tokens": 4, "target_tokens": 30}
+    for settings in ({}, {"generation_config": model.base.generation_config}):
+        written = model.generate(IDS, logits_processor=LogitsProcessorList([processor]), **options, **settings)
+        assert EOS not in written[:, -1]  # a text that was cut does not look finished
+    assert found == [True] * 8
+    assert model.generate(IDS, **options, forced_eos_token_id=EOS)[:, -1].tolist() == [EOS, EOS]
+
+
+@pytest.mark.parametrize("method", ["glide", "pre"])
+def test_a_callback_of_a_setting_that_calls_the_base_gets_it_without_a_signal(method: str) -> None:
+    model = trained(method=method)
+    plain, found = model.base(IDS).logits, []
+    alone = model.generate(IDS, target_tokens=9, landing="exact")
+
+    def allowed(*_: Any) -> list[int]:
+        found.append(torch.equal(model.base(IDS).logits, plain))
+        return list(range(96))
+
+    assert torch.equal(model.generate(IDS, target_tokens=9, landing="exact", prefix_allowed_tokens_fn=allowed), alone)
+    assert len(found) >= 18
+    assert all(found)
+
+
+@pytest.mark.parametrize("method", ["glide", "pre"])
+def test_the_unguided_pass_of_guidance_gets_no_signal(method: str) -> None:
+    model = trained(method=method)
+    target = {"target_tokens": 9, "landing": "exact", "max_new_tokens": 1, "output_logits": True, "output_scores": True}
+    one = model.generate(IDS, **target, return_dict_in_generate=True, guidance_scale=3.0, renormalize_logits=False)
+    steered, scores = one.logits[0].log_softmax(-1), one.scores[0]
+    unguided = model.base(IDS[:, -1:]).logits[:, -1].log_softmax(-1)
+    expected, fits = 3.0 * (steered - unguided) + unguided, scores.isfinite()
+    assert torch.allclose(scores[fits], expected[fits], atol=1e-4)

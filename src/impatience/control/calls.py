@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from impatience.control.adapters import check_adapters, check_wrapped_adapters
-from impatience.control.generation import GenerateCall, WithoutSignal, steer_each_step, without_forced_eos
+from impatience.control.generation import GenerateCall, steer_each_step
 from impatience.control.steering import PassSignal
 from impatience.control.targets import find_targets
 from impatience.errors import OptionError, SourceError, TargetError
@@ -123,9 +123,7 @@ def write_texts(
     room = model.family.room(inner)
     room = None if room is None else room - first
     call = GenerateCall(target, landing, targets.start - embedded, first - embedded, room, model.vocabulary)
-    with steer_each_step(inner, model.steering, targets, embedded), without_forced_eos(inner):
-        if kwargs.keys() & {"logits_processor", "stopping_criteria", "streamer"}:
-            kwargs["logits_processor"] = [WithoutSignal(model.steering), *(kwargs.get("logits_processor") or [])]
+    with steer_each_step(inner, model.steering, targets, embedded):
         kwargs = call.prepare(inner.generation_config, kwargs, report=report)
         if ids is not None:
             kwargs["input_ids"] = ids

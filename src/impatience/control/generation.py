@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import threading
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from impatience.control.length_report import LengthReport, LengthReporter
 from impatience.control.projections import ROWS, PrecomputedProjections
@@ -89,30 +88,27 @@ class EosTrace(LogitsProcessor):  # type: ignore[misc]
         return probabilities[path, columns], choices[path, columns]
 
 
-@contextmanager
-def without_forced_eos(model: Any) -> Iterator[None]:
-    """Keep ``generate`` from forcing EOS at the last step: a text that was cut would look finished.
+class CallSettings(GenerationConfig):  # type: ignore[misc]
+    """Generation settings of one call, without the EOS that a model forces at the last step.
 
-    The model's own settings replace whatever ``generate`` is given as None, so they are changed for that time.
+    With it a text that was cut would look finished. ``generate`` replaces what a call leaves open by the model's own
+    settings. Other threads write with these, so they stay as they are. A caller's ``forced_eos_token_id`` is kept.
     """
-    config = model.generation_config
-    forced, config.forced_eos_token_id = config.forced_eos_token_id, None
-    try:
-        yield
-    finally:
-        config.forced_eos_token_id = forced
 
+    @classmethod
+    def of(cls, given: GenerationConfig | None, defaults: GenerationConfig) -> CallSettings:
+        """Copy the caller's settings, or else the model's own."""
+        settings = cls()
+        vars(settings).update(vars(given or defaults))
+        if given is None or given is defaults:
+            settings.forced_eos_token_id = None
+        return settings
 
-class WithoutSignal(LogitsProcessor):  # type: ignore[misc]
-    """Ends the signal of a step before the caller's own code runs, which may call the base model."""
-
-    def __init__(self, steering: Steering) -> None:
-        self.steering = steering
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002
-        """End the signal; the next step gets its own."""
-        self.steering.thread.signal = PassSignal()
-        return scores
+    def update(self, defaults_only: bool = False, allow_custom_entries: bool = False, **kwargs: Any) -> Any:
+        """Update the settings, but take no forced EOS from defaults."""
+        if defaults_only:
+            kwargs.pop("forced_eos_token_id", None)
+        return super().update(defaults_only, allow_custom_entries, **kwargs)
 
 
 class GenerateSteering:
@@ -159,7 +155,8 @@ def steer_each_step(model: Any, steering: Steering, targets: BatchTargets, embed
     ``embedded`` is the number of prompt columns that are given as embeddings, before the first id.
 
     Until the end, ``prepare_inputs_for_generation`` and ``generate`` of this instance are replaced. For other threads
-    that call ``generate`` of the base model, and for the caller's own code inside this call, they do as before.
+    that call ``generate`` of the base model, and for the caller's own code inside this call, they do as before. The
+    signal of a step ends with its forward pass: what runs between steps, as guidance does, gets the plain model.
     """
     signals = GenerateSteering(steering, targets, model.dtype)
     decoder = "decoder_" if steering.family.encoder_decoder else ""
@@ -199,12 +196,18 @@ def steer_each_step(model: Any, steering: Steering, targets: BatchTargets, embed
             finally:
                 model.prepare_inputs_for_generation = prepare_and_steer
 
+        def end_signal(*_: Any) -> None:
+            if threading.get_ident() == thread:
+                steering.thread.signal = PassSignal()
+
         prepare_and_steer.unsteered, generate_without_signal_inside.unsteered = prepare, generate  # type: ignore[attr-defined]
         was_writing, steering.thread.writing = steering.thread.writing, True
         model.prepare_inputs_for_generation, model.generate = prepare_and_steer, generate_without_signal_inside
+        hook = model.register_forward_hook(end_signal)
         try:
             yield
         finally:
+            hook.remove()
             steering.thread.writing = was_writing
             for name, before in (("prepare_inputs_for_generation", outer), ("generate", outer_generate)):
                 delattr(model, name)
@@ -226,7 +229,7 @@ class GenerateCall:
     def prepare(self, defaults: Any, kwargs: dict[str, Any], *, report: bool) -> dict[str, Any]:
         """Return the arguments for ``generate``: the caller's, a limit of steps, and the logits processors."""
         given = kwargs.pop("generation_config", None)
-        config = copy.copy(given or defaults)
+        config = CallSettings.of(given, defaults)
         limits = (given.max_new_tokens, given.max_length) if given is not None else ()
         limited = bool({"max_new_tokens", "max_length"} & kwargs.keys()) or any(limits)
         processors = LogitsProcessorList(kwargs.pop("logits_processor", None) or [])

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from impatience.control.generation import EosTrace, GenerateCall, eos_ids, step_budget, without_forced_eos
+from impatience.control.generation import EosTrace, GenerateCall, eos_ids, step_budget
 from impatience.control.length_report import LengthReport
 from impatience.control.model import LengthControlled
 from impatience.data import TEMPLATES, Encoder, Request, pad_prompts
@@ -314,7 +314,7 @@ class TextGenerator:
         processors = options.pop("logits_processor", [])
         trace = EosTrace(self.eos)
         settings = {"do_sample": False, "pad_token_id": self._pad, **options}
-        with torch.inference_mode(), without_forced_eos(self._inner):
+        with torch.inference_mode():
             output, reports = generate(logits_processor=[trace, *processors], return_dict_in_generate=True, **settings)
         rows = output.sequences[:, first:].tolist()
         curves, choices = trace.along(len(rows), len(rows[0]), output.get("beam_indices"))
