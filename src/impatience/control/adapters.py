@@ -5,6 +5,8 @@ PEFT does the work, so every adapter type that PEFT can merge is merged correctl
 
 from __future__ import annotations
 
+import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,7 @@ def check_adapters(model: Any) -> None:
 def check_saved_adapters(base: Any) -> None:
     """Refuse adapters that PEFT would save in a form that is loaded otherwise, or not at all."""
     check_wrapped_adapters(base)
+    check_scales(unwrap(base))
     if unwrap(base) is base or not getattr(base, "peft_config", None):
         return
     names, active = sorted(base.peft_config), list(base.active_adapters)
@@ -65,6 +68,34 @@ def check_unmerged(inner: Any) -> None:
     """Refuse the weights of a base model that an adapter is merged into: they would count twice when loaded."""
     if any(layer.merged for layer in _layers(inner)):
         raise OptionError("The adapter is merged into the base model's weights. Call unmerge_adapter() before saving.")
+
+
+def check_scales(inner: Any) -> None:
+    """Refuse adapters whose factors are not those of their settings: only the settings are saved."""
+    for layer in _layers(inner):
+        if changed := [
+            name for name, scale in _own_scales(layer).items() if not math.isclose(layer.scaling[name], scale)
+        ]:
+            raise OptionError(
+                f"The scale of the adapter {changed[0]!r} was changed after it was loaded, which is not saved. Set it "
+                f"back with unscale_layer() of each layer, or merge the adapter and attach the merged model."
+            )
+
+
+def _own_scales(layer: Any) -> dict[str, float]:
+    """Return the factors that the adapters of a layer have by their settings; empty if they set none."""
+    from peft.tuners.adalora import AdaLoraLayer
+    from peft.tuners.loha import LoHaLayer
+    from peft.tuners.lokr import LoKrLayer
+    from peft.tuners.lora import LoraLayer
+
+    if not isinstance(layer, LoraLayer | LoHaLayer | LoKrLayer) or isinstance(layer, AdaLoraLayer):
+        return {}
+    fresh = copy.copy(layer)
+    fresh.scaling = dict(layer.scaling)
+    for name in layer.scaling:
+        fresh.set_scale(name, 1.0)
+    return dict(fresh.scaling)
 
 
 def check_wrapped_adapters(base: Any) -> None:
