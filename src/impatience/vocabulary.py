@@ -19,7 +19,7 @@ from torch import Tensor
 from impatience.errors import TokenizerError
 from impatience.lengths import SENTENCE_END, Unit, decode, measure
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -157,7 +157,7 @@ class Vocabulary:
     def continuations(self, opened: bytes, device: torch.device) -> Tensor:
         """Return the (V,) tokens that may follow the bytes of an unfinished character, or none of them.
 
-        White space that is split over several tokens is never allowed.
+        White space and control characters that are split over several tokens are never allowed.
         """
         if (opened, device) not in self._continuations:
             table = self.tables(torch.device("cpu"))
@@ -242,7 +242,10 @@ def open_character(tail: bytes) -> bytes:
 
 
 def _continues(opened: bytes, piece: bytes) -> bool:
-    """Check whether a token continues an unfinished character validly, without completing white space."""
+    """Check whether a token continues an unfinished character validly.
+
+    It may complete neither white space nor a control character.
+    """
     together = opened + piece
     rest = open_character(together)
     whole, completions = together[: len(together) - len(rest)], (rest + b"\x80" * 3, rest + b"\xbf" * 3)
@@ -252,7 +255,7 @@ def _continues(opened: bytes, piece: bytes) -> bool:
         text = whole.decode("utf-8", "strict")
     except UnicodeDecodeError:
         return False
-    return not (opened and text[:1].isspace())
+    return not (opened and (text[:1].isspace() or _CONTROL.match(text)))
 
 
 def _begins_with_character(text: bytes) -> bool:

@@ -144,4 +144,13 @@ def test_sentences_are_as_the_splitter_counts_them() -> None:
 def test_no_text_gets_a_control_character(unit: Unit) -> None:
     for seed, targets in cases(unit, 40)[:4]:
         for text, _ in write("byte_level", unit, "exact", targets, seed):
-            assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", text)
+            assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", text)
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "sentencepiece"])
+@pytest.mark.parametrize("target", [{"target_characters": 5}, {"target_words": 1}], ids=["characters", "words"])
+def test_a_control_character_of_two_bytes_is_not_written(kind: str, target: dict[str, int]) -> None:
+    text, report = scripted("ab\x81\x85\x99c", kind, landing="exact", **target)
+    assert text.startswith("ab")
+    assert report.length == next(iter(target.values()))
+    assert not re.search(r"[\x7f-\x9f]", text)
