@@ -106,3 +106,17 @@ def test_a_full_stop_in_place_of_a_word_that_does_not_fit_finishes_no_sentence()
     text, report = scripted("The ferry leaves at seven in May.", liked=stop, target_characters=20, landing="exact")
     assert (len(text), text[-1]) == (20, ".")
     assert (report.landed, report.finished) == ("forced", False)
+
+
+@pytest.mark.parametrize(("stop", "ending"), [(None, "!."), (".", "..")])
+def test_a_text_with_a_token_that_the_landing_replaced_is_forced(stop: str | None, ending: str) -> None:
+    """The model wanted to finish its word, and then to end with a full stop; only the full stop fits."""
+    text, liked = "Nobody in the village could remember.", None
+    if stop is not None:
+        liked = model("byte_level").tokenizer.encode(stop, add_special_tokens=False)[0]
+    written, report = scripted(text, liked=liked, target_characters=34, landing="exact")
+    assert written == f"Nobody in the village could reme{ending}"
+    assert (report.length, report.own_end, report.landed) == (34, False, "forced")
+    for options in ({"do_sample": True}, {"num_beams": 3}):
+        written, report = scripted(text, liked=liked, target_characters=37, landing="exact", **options)
+        assert (written, report.landed) == (text, "natural")

@@ -255,7 +255,7 @@ class GenerateCall:
             config.max_new_tokens = max(budgets)
             last = [self.first + budget for budget in budgets]
         self.report, self.as_dict = report, bool(config.return_dict_in_generate)
-        self.trace = EosTrace(eos_ids(config))
+        self.trace, self.held = (EosTrace(eos_ids(config)) for _ in range(2))
         self.traced = report or self.landing is not Landing.NATURAL
         if self.traced:
             config.return_dict_in_generate = True
@@ -263,6 +263,7 @@ class GenerateCall:
         if self.landing is not Landing.NATURAL:
             eos = self.trace.eos
             processors.append(LandingProcessor(self.landing, self.target, self.start, last, self.vocabulary, eos))
+            processors.append(self.held)
         if draws is not None and any(draws):
             processors.append(Draws(draws, self.start))
         return {**kwargs, "generation_config": config, "logits_processor": processors}
@@ -278,13 +279,15 @@ class GenerateCall:
     def _report(self, sequences: Tensor, beam_indices: Tensor | None) -> tuple[Tensor, list[LengthReport]]:
         """Report on each text, and replace the ids that the landing removes by EOS."""
         copies = sequences.shape[0] // len(self.target.values)
-        probabilities, choices = self.trace.along(sequences.shape[0], sequences.shape[1] - self.first, beam_indices)
+        shape = sequences.shape[0], sequences.shape[1] - self.first
+        probabilities, choices = self.trace.along(*shape, beam_indices)
+        held = choices if self.landing is Landing.NATURAL else self.held.along(*shape, beam_indices)[1]
         reporter = LengthReporter(self.target.unit, self.landing, self.trace.eos, self.vocabulary)
         reports = []
         for row, ids in enumerate(sequences.tolist()):
             target, start = self.target.values[row // copies], int(self.start[row // copies])
             steps = probabilities[row].tolist(), choices[row].tolist()
-            size, report = reporter.report(ids, target, *steps, start, self.first)
+            size, report = reporter.report(ids, target, *steps, start, self.first, held[row].tolist())
             end = reporter.end(ids, self.first)
             sequences[row, start + size : len(ids) if end is None else end] = self.trace.eos[0]
             reports.append(report)

@@ -52,6 +52,7 @@ class LengthReporter:
         choices: Sequence[int],
         start: int = 0,
         first: int = 0,
+        held: Sequence[int] | None = None,
     ) -> tuple[int, LengthReport]:
         """Return the number of ids that the landing keeps, and the report.
 
@@ -62,19 +63,21 @@ class LengthReporter:
             choices: The model's first choice at each generated column.
             start: Column of the first written id; earlier than ``first`` where a text is resumed.
             first: Column of the first generated id.
+            held: What the landing made of the first choices; None if it left them as they are.
         """
-        end, held = self.end(ids, first), self.landing is not Landing.NATURAL
+        end, forces = self.end(ids, first), self.landing is not Landing.NATURAL
         text, step = list(ids[start:end]), (len(ids) - 1 if end is None else end) - first
         if self.landing is Landing.AT_MOST and choices[step] not in self.eos:
             text = _trim_to_end(text, choices[step], self.vocabulary)
         length = full_length = self.vocabulary.count(text, self.unit)
-        while held and length > target:
+        while forces and length > target:
             text = text[:-1]
             length = self.vocabulary.count(text, self.unit)
         on_target = length <= target if self.landing is Landing.AT_MOST else full_length == target
-        eos_barred = self.landing is Landing.EXACT and any(i in self.eos for i in choices[:step])
+        # The text is compared by choices, not by its ids: samples and beams may hold others than the first.
+        replaced = held is not None and list(held[:step]) != list(choices[:step])
         stop_added = self._added_full_stop(text, target, choices[:step])
-        own_end = end is not None and not (held and (eos_barred or stop_added or choices[step] not in self.eos))
+        own_end = end is not None and not (forces and (replaced or stop_added or choices[step] not in self.eos))
         on_target = on_target and end is not None
         finished, looping, landed = own_end, False, judge_landing(on_target, own_end, looping=False)
         if self.vocabulary.tokenizer is not None:

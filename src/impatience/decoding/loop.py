@@ -131,7 +131,7 @@ class DecodingLoop:
         with torch.inference_mode(), step.prepared_model(self.model):
             for position, row in self._run(requests, settings, shape, listener):
                 target = requests[position].target
-                kept, report = reporter.report(row.ids, target, row.eos_probabilities, row.choices)
+                kept, report = reporter.report(row.ids, target, row.eos_probabilities, row.choices, held=row.held)
                 results[position] = TokenResult(tuple(row.ids), kept, report, tuple(row.eos_curve))
         return [results[position] for position in range(len(requests))]
 

@@ -103,6 +103,7 @@ class RowOutput:
     ids: list[int]  # ids that were written
     eos_probabilities: list[float]  # EOS probability at each of them, after loops were banned
     choices: list[int]  # the model's own choices
+    held: list[int]  # what the landing made of them
     eos_curve: list[float]  # the model's own EOS probabilities, before loops were banned
 
 
@@ -123,7 +124,7 @@ class DecodingStep:
         self.state = self._zeros(shape.rows, _COUNTER + WIDTH)
         self.column = self._zeros(1)
         # One column more than there are steps, for rows that have ended to write to.
-        self.text, self.choices = (self._zeros(shape.rows, shape.steps + 1) for _ in range(2))
+        self.text, self.choices, self.held = (self._zeros(shape.rows, shape.steps + 1) for _ in range(3))
         self.probabilities, self.curve = (
             self._zeros(shape.rows, shape.steps + 1, dtype=torch.float32) for _ in range(2)
         )
@@ -141,7 +142,7 @@ class DecodingStep:
             self.source_padding = self._zeros(shape.rows, shape.source, dtype=torch.bool)
             layers = [FixedLayer(keys, values) for keys, values in self.sources]
             self.both_caches = EncoderDecoderCache(self.cache, Cache(layers=layers))
-        changed = [self.state, self.column, self.text, self.choices, self.probabilities, self.curve]
+        changed = [self.state, self.column, self.text, self.choices, self.held, self.probabilities, self.curve]
         self.graphs = CudaGraphs(self.device, changed)
 
     def _zeros(self, *shape: int, dtype: torch.dtype = torch.long) -> Tensor:
@@ -171,7 +172,8 @@ class DecodingStep:
             states.append([*state, *self.prefix_counts[prefix]])
             if prefix:
                 written = slice(len(prefix))
-                self.text[row, written] = self.choices[row, written] = torch.tensor(prefix, device=self.device)
+                for output in (self.text, self.choices, self.held):
+                    output[row, written] = torch.tensor(prefix, device=self.device)
                 self.probabilities[row, written] = self.curve[row, written] = 0
         rows = torch.tensor(list(requests), device=self.device)
         self.state.index_copy_(0, rows, torch.tensor(states, device=self.device))
@@ -222,7 +224,7 @@ class DecodingStep:
             return []
         index = torch.tensor(rows, device=self.device)
         counts = self.state[index, _COUNT].tolist()
-        outputs = (self.text, self.probabilities, self.choices, self.curve)
+        outputs = (self.text, self.probabilities, self.choices, self.held, self.curve)
         columns = [tensor[index, : max(counts)].tolist() for tensor in outputs]
         return [RowOutput(*(column[row][:count] for column in columns)) for row, count in enumerate(counts)]
 
@@ -278,6 +280,7 @@ class DecodingStep:
             self.lander.set_rows(state[:, _TARGET], start, start + state[:, _BUDGET])
             scores = self.lander(ids, scores)
             written = scores.argmax(-1)
+        self._append(self.held, written)
         if self.settings.draws:
             written = noisy_scores(scores, state[:, _DRAW], count).argmax(-1)
         self._append(self.text, written)
