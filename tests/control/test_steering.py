@@ -527,3 +527,35 @@ def test_the_unguided_pass_of_guidance_gets_no_signal(method: str) -> None:
     unguided = model.base(IDS[:, -1:]).logits[:, -1].log_softmax(-1)
     expected, fits = 3.0 * (steered - unguided) + unguided, scores.isfinite()
     assert torch.allclose(scores[fits], expected[fits], atol=1e-4)
+
+
+COPIES = [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))]
+
+
+@pytest.mark.parametrize("make_copy", COPIES, ids=["copy", "pickle"])
+def test_a_copy_of_the_base_that_is_made_while_a_text_is_written_is_its_own(make_copy: Any) -> None:
+    model, copies = trained(), []
+    plain = model.base.generate(IDS, max_new_tokens=9, do_sample=False)
+
+    def processor(_: Tensor, scores: Tensor) -> Tensor:
+        copies.append(pool.submit(make_copy, model.base))
+        return scores
+
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(2):
+            model.generate(IDS, target_tokens=12, landing="exact", logits_processor=LogitsProcessorList([processor]))
+        copied = [one.result() for one in copies]
+    replaced = {"generate", "prepare_inputs_for_generation", "__deepcopy__", "__reduce_ex__"}
+    assert not any(replaced & vars(one).keys() for one in [*copied, model.base])
+    for parameter in model.base.parameters():
+        parameter.data.zero_()
+    assert torch.equal(copied[0].generate(IDS, max_new_tokens=9, do_sample=False), plain)
+
+
+@pytest.mark.parametrize("make_copy", COPIES, ids=["copy", "pickle"])
+def test_the_base_is_not_copied_by_code_inside_its_own_text(make_copy: Any) -> None:
+    model = trained()
+    inside = LogitsProcessorList([lambda _, scores: make_copy(model.base) and scores])
+    with pytest.raises(OptionError, match="cannot be copied now"):
+        model.generate(IDS, target_tokens=5, logits_processor=inside)
+    assert not {"__deepcopy__", "__reduce_ex__"} & vars(make_copy(model.base)).keys()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +17,7 @@ from impatience.decoding import loop, step
 from impatience.decoding.loop import DecodingLoop, TokenRequest, unsupported
 from impatience.decoding.prefill import PrefillQueue
 from impatience.decoding.step import BatchShape, DecodingSettings, DecodingStep
+from impatience.errors import OptionError
 from impatience.lengths import Landing, Target, Unit
 from support.toys import DEVICE, EOS, TOKENIZERS, tiny_model
 
@@ -349,3 +352,15 @@ def test_unsupported_settings_of_the_model_give_a_reason() -> None:
     model.generation_config.no_repeat_ngram_size = 3
     assert unsupported(model, {}) == "of no_repeat_ngram_size"
     assert "conventions" in str(unsupported(model_of("bart", conventions="authors"), {}))
+
+
+def test_the_base_is_not_copied_with_what_the_loop_changed() -> None:
+    model, copies = model_of("llama"), []
+    attention = model.base.config._attn_implementation
+    with ThreadPoolExecutor(1) as pool:
+        with step.prepared_model(model):
+            assert model.base.config._attn_implementation != attention
+            copies.append(pool.submit(copy.deepcopy, model.base))
+            with pytest.raises(OptionError, match="cannot be copied now"):
+                copy.deepcopy(model.base)
+        assert copies[0].result().config._attn_implementation == attention

@@ -20,6 +20,7 @@ from impatience.control.sampling import Draws
 from impatience.control.steering import PassSignal, Steering
 from impatience.control.stopping import LandingProcessor
 from impatience.control.targets import BatchTargets
+from impatience.control.threads import copies_wait
 from impatience.errors import OptionError, TargetError, TokenizerError
 from impatience.lengths import Landing, Target, Unit
 from impatience.vocabulary import Vocabulary, in_tokens
@@ -156,7 +157,8 @@ def steer_each_step(model: Any, steering: Steering, targets: BatchTargets, embed
 
     Until the end, ``prepare_inputs_for_generation`` and ``generate`` of this instance are replaced. For other threads
     that call ``generate`` of the base model, and for the caller's own code inside this call, they do as before. The
-    signal of a step ends with its forward pass: what runs between steps, as guidance does, gets the plain model.
+    signal of a step ends with its forward pass: what runs between steps, as guidance does, gets the plain model. Other
+    threads that copy the base model wait.
     """
     signals = GenerateSteering(steering, targets, model.dtype)
     decoder = "decoder_" if steering.family.encoder_decoder else ""
@@ -196,18 +198,13 @@ def steer_each_step(model: Any, steering: Steering, targets: BatchTargets, embed
             finally:
                 model.prepare_inputs_for_generation = prepare_and_steer
 
-        def end_signal(*_: Any) -> None:
-            if threading.get_ident() == thread:
-                steering.thread.signal = PassSignal()
-
         prepare_and_steer.unsteered, generate_without_signal_inside.unsteered = prepare, generate  # type: ignore[attr-defined]
         was_writing, steering.thread.writing = steering.thread.writing, True
         model.prepare_inputs_for_generation, model.generate = prepare_and_steer, generate_without_signal_inside
-        hook = model.register_forward_hook(end_signal)
         try:
-            yield
+            with copies_wait(model, steering.lock):
+                yield
         finally:
-            hook.remove()
             steering.thread.writing = was_writing
             for name, before in (("prepare_inputs_for_generation", outer), ("generate", outer_generate)):
                 delattr(model, name)

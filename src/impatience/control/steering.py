@@ -81,6 +81,7 @@ class Steering(nn.Module):
 
     def _register_hooks(self, model: Any) -> Iterator[Any]:
         decoder, layers = self.family.decoder_of(model), self.family.layers_of(model)
+        yield model.register_forward_hook(self._end_step)
         if isinstance(self.method, AttentionMethod):
             attention = self.family.reader.of(layers[-1])
             hook = functools.partial(self._bias_attention, text_config(model))
@@ -212,6 +213,11 @@ class Steering(nn.Module):
         """Return the (B, T, D) signal at its amplitude for (B, T) progress and (B, 1) target in tokens."""
         assert isinstance(self.method, EmbeddingMethod)
         return self.method.embedding(progress, target, self.width) * (self.amplitude * self.factor)
+
+    def _end_step(self, *_: Any) -> None:
+        """End the signal of a step of ``generate`` with its forward pass; what runs before the next step gets none."""
+        if self.thread.writing:
+            self.thread.signal = PassSignal()
 
     def _add_at_input(self, scale: float, decoder: Any, args: Any, kwargs: Any) -> Any:
         if self.thread.signal is None or self.thread.signal.embedding is None:

@@ -24,6 +24,7 @@ from impatience.control.model import LengthControlled
 from impatience.control.repetition import NoLoops, bar_repeats
 from impatience.control.sampling import noisy_scores
 from impatience.control.stopping import LandingProcessor
+from impatience.control.threads import copies_wait
 from impatience.decoding.cuda_graphs import CudaGraphs
 from impatience.decoding.kv_cache import GROUPED, FixedLayer, SlotCache
 from impatience.decoding.step_counter import WIDTH, StepCounter
@@ -321,7 +322,7 @@ def prepared_model(model: LengthControlled) -> Iterator[None]:
     inner: Any = unwrap(model.base)
     config, family = text_config(inner), model.family
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
-    with model.exclusive(), ExitStack() as cleanup:
+    with model.exclusive(), copies_wait(inner, model.steering.lock), ExitStack() as cleanup:
         if config._attn_implementation == "sdpa" and heads != config.num_attention_heads:
             cleanup.callback(inner.set_attn_implementation, "sdpa")
             inner.set_attn_implementation(GROUPED)
