@@ -559,3 +559,34 @@ def test_the_base_is_not_copied_by_code_inside_its_own_text(make_copy: Any) -> N
     with pytest.raises(OptionError, match="cannot be copied now"):
         model.generate(IDS, target_tokens=5, logits_processor=inside)
     assert not {"__deepcopy__", "__reduce_ex__"} & vars(make_copy(model.base)).keys()
+
+
+NAN, INFINITY = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize("target", [[5.0, NAN], [0, 5], [-3, 5], [INFINITY, 5.0], [True, True]], ids=str)
+def test_targets_in_tensors_that_no_text_can_have_are_refused(target: list[float]) -> None:
+    model = trained()
+    with pytest.raises(TargetError, match="number above 0"):
+        model(IDS, labels=labels_of(IDS, 2), target_tokens=torch.tensor(target))
+    assert model(IDS, labels=labels_of(IDS, 2), target_tokens=torch.tensor([2.5, 5.0])).loss.isfinite()
+
+
+@pytest.mark.parametrize(
+    "progress",
+    [
+        *(torch.full((2, 4), value) for value in (NAN, -1.0, INFINITY, True)),
+        torch.ones(2, 3),
+        torch.ones(4),
+        [[0] * 4] * 2,
+    ],
+    ids=["nan", "negative", "infinite", "bool", "columns", "rows", "list"],
+)
+@pytest.mark.parametrize("method", ["glide", "pre"])
+def test_progress_that_cannot_be_is_refused(progress: Any, method: str) -> None:
+    model = trained(method=method)
+    with pytest.raises(TargetError, match=r"(?s)progress=.*shape \(2, 4\)"):
+        model(IDS, labels=labels_of(IDS, 2), target_tokens=5, progress=progress)
+    own = torch.tensor([[0, 0, 1, 2]] * 2)
+    expected = model(IDS, labels=labels_of(IDS, 2), target_tokens=5).logits
+    assert torch.equal(model(IDS, labels=labels_of(IDS, 2), target_tokens=5, progress=own).logits, expected)

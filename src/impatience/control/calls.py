@@ -13,7 +13,7 @@ from torch import Tensor
 from impatience.control.adapters import check_adapters, check_wrapped_adapters
 from impatience.control.generation import GenerateCall, steer_each_step
 from impatience.control.steering import PassSignal
-from impatience.control.targets import find_targets
+from impatience.control.targets import check_progress, check_target_values, find_targets
 from impatience.errors import OptionError, SourceError, TargetError
 from impatience.families import text_config, unwrap
 from impatience.lengths import Landing, Target, Unit
@@ -70,8 +70,11 @@ def call_signal(model: LengthControlled, lengths: dict[str, Any], inputs: dict[s
         if target[1].shape != ids.shape[:1]:
             shape, rows = tuple(target[1].shape), ids.shape[0]
             raise TargetError(f"target_{target[0]} has the shape {shape} for {rows} rows: give one number per row.")
+        check_target_values(*target)
     else:
         target = Target.parse(ids.shape[0], *values)
+    if lengths["progress"] is not None:
+        check_progress(lengths["progress"], ids)
     positions = None if model.family.encoder_decoder else inputs.get("position_ids")
     prompt_lengths, cache = lengths["prompt_lengths"], inputs.get("past_key_values")
     if cache is not None and cache.get_seq_length():

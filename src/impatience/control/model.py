@@ -165,11 +165,12 @@ class LengthControlled(StatefulModel):
             labels: (B, T) ids of the text, -100 elsewhere. If no target is passed, they give it; if ``prompt_lengths``
                 is not passed, they give the end of a decoder-only model's prompt. Without both, a row of a decoder-only
                 model may hold several texts: turns of a chat, or packed examples with ``position_ids``.
-            target_tokens: Target of each row, in tokens. Pass one unit only; a (B,) tensor is used without checks.
+            target_tokens: Target of each row, in tokens. Pass one unit only; a (B,) tensor on a GPU is not checked.
             target_words: Target in words.
             target_characters: Target in characters.
             target_sentences: Target in sentences.
-            progress: (B, T) progress up to and including each decoder id, in the target's unit; None counts it.
+            progress: (B, T) progress up to and including each decoder id, in the target's unit; None counts it. On a
+                GPU it is not checked.
             prompt_lengths: For decoder-only models, prompt tokens of each row without padding.
             compute_loss: False does not pass the labels on to the base model.
             **kwargs: Further arguments of the base model.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -48,7 +49,7 @@ def find_targets(
 ) -> BatchTargets:
     """Return the targets given, or the lengths of the labels, and the columns where the texts begin.
 
-    A unit with a (B,) tensor is used as it is, without checks and without waiting for the GPU.
+    A unit with a (B,) tensor is used as it is, without waiting for the GPU.
     """
     rows, device = ids.shape[0], ids.device
     if target is None and labels is None:
@@ -97,6 +98,29 @@ def _check_prompt_lengths(prompt_lengths: Any, ids: Tensor) -> Tensor:
             f"{ids.shape[1]} columns of the ids."
         )
     return lengths
+
+
+def check_target_values(unit: Unit, values: Tensor) -> None:
+    """Refuse targets in a tensor that no text can have; they may be fractions, as of another unit."""
+    if not _holds_numbers(values, torch.gt):
+        raise TargetError(f"target_{unit}={values!r}: a target is a number above 0. Give one for each row.")
+
+
+def check_progress(progress: Any, ids: Tensor) -> None:
+    """Refuse progress that is none of these ids."""
+    fits = isinstance(progress, Tensor) and progress.shape == ids.shape
+    if not fits or not _holds_numbers(progress, torch.ge):
+        raise TargetError(
+            f"progress={progress!r}: give a tensor of shape {tuple(ids.shape)}, one number of at least 0 for each id: "
+            f"the length written up to and including it."
+        )
+
+
+def _holds_numbers(values: Tensor, compare: Callable[[Tensor, int], Tensor]) -> bool:
+    """Check for finite numbers that compare with 0; those on a GPU are not looked at, as that would wait for it."""
+    if values.dtype == torch.bool or values.is_complex():
+        return False
+    return values.device.type != "cpu" or bool((values.isfinite() & compare(values, 0)).all())
 
 
 def _check_one_text(labels: Tensor | None, position_ids: Tensor | None, attention_mask: Tensor | None) -> None:
