@@ -237,3 +237,22 @@ def test_the_plain_trainer_trains_saves_and_resumes(kind: str, tmp_path: Path) -
     resumed = train(4, resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     for name, value in resumed.state_dict().items():
         assert torch.allclose(value, trained.state_dict()[name], atol=1e-6)
+
+
+@pytest.mark.parametrize("value", ["x", -1, 5000, [1, "a"], 1.5, True, torch.tensor(1)], ids=str)
+def test_ends_that_are_no_tokens_are_refused(value: Any) -> None:
+    model = attach(tiny_model("llama"), "pre")
+    with pytest.raises(OptionError, match=r"eos_token_id=.*give the number of a token"):
+        model.generate(torch.tensor([[5, 6]]), target_tokens=4, eos_token_id=value)
+    for nothing in ([], None):
+        with pytest.raises(TokenizerError, match="no end-of-sequence token"):
+            model.generate(torch.tensor([[5, 6]]), target_tokens=4, eos_token_id=nothing)
+
+
+@pytest.mark.parametrize(
+    "draws", [[-1, 2], [1], [1, 2, 3], [], ["a", "b"], [1.5, 2], 3, [True, False], "ab", [2**70, 1]], ids=str
+)
+def test_draws_that_cannot_be_are_refused(draws: Any) -> None:
+    model = attach(tiny_model("llama"), "pre")
+    with pytest.raises(OptionError, match=r"draws=.*for each of the 2 rows"):
+        model.generate(torch.tensor([[5, 6], [7, 8]]), target_tokens=4, draws=draws)

@@ -16,7 +16,7 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from impatience.control.length_report import LengthReport, LengthReporter
 from impatience.control.projections import ROWS, PrecomputedProjections
 from impatience.control.repetition import NoLoops
-from impatience.control.sampling import Draws
+from impatience.control.sampling import Draws, check_draws
 from impatience.control.steering import PassSignal, Steering
 from impatience.control.stopping import LandingProcessor
 from impatience.control.targets import BatchTargets
@@ -50,10 +50,13 @@ def step_budget(target: Target, landing: Landing, room: int | None, extra: int =
     return steps if room is None else min(steps, room)
 
 
-def eos_ids(generation_config: Any) -> list[int]:
-    """Return the ids that end a text; there must be one."""
+def eos_ids(generation_config: Any, size: int | None = None) -> list[int]:
+    """Return the ids that end a text; there must be one, and each below the size of the vocabulary."""
     value = generation_config.eos_token_id
-    ids = [value] if isinstance(value, int) else list(value or [])
+    ids = list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
+    if not all(type(one) is int and one >= 0 and (size is None or one < size) for one in ids):
+        tokens = "" if size is None else f" below {size:,}, as many as the vocabulary has"
+        raise OptionError(f"eos_token_id={value!r}: give the number of a token, or a list of such{tokens}.")
     if not ids:
         raise TokenizerError(
             "This model has no end-of-sequence token, so its texts cannot end. Set "
@@ -232,7 +235,7 @@ class GenerateCall:
         processors = LogitsProcessorList(kwargs.pop("logits_processor", None) or [])
         if (size := kwargs.pop("no_loops", None)) is not None:
             processors.append(NoLoops(size, self.start))
-        draws = kwargs.pop("draws", None)
+        draws = check_draws(kwargs.pop("draws", None), len(self.target.values))
         # The model's own minimum lengths are dropped; the caller's stay. (None would be filled from the model again.)
         config.min_length, config.min_new_tokens = 0, None if defaults.min_new_tokens is None else 0
         kwargs = config.update(**kwargs)
@@ -252,7 +255,7 @@ class GenerateCall:
             config.max_new_tokens = max(budgets)
             last = [self.first + budget for budget in budgets]
         self.report, self.as_dict = report, bool(config.return_dict_in_generate)
-        self.trace, self.held = (EosTrace(eos_ids(config)) for _ in range(2))
+        self.trace, self.held = (EosTrace(eos_ids(config, self.vocabulary.size)) for _ in range(2))
         self.traced = report or self.landing is not Landing.NATURAL
         if self.traced:
             config.return_dict_in_generate = True
@@ -261,7 +264,7 @@ class GenerateCall:
             eos = self.trace.eos
             processors.append(LandingProcessor(self.landing, self.target, self.start, last, self.vocabulary, eos))
             processors.append(self.held)
-        if draws is not None and any(draws):
+        if any(draws):
             processors.append(Draws(draws, self.start))
         return {**kwargs, "generation_config": config, "logits_processor": processors}
 

@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import index
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor
+
+from impatience.errors import OptionError
 
 LEAST = 0.05  # tokens with less than this share of the likeliest token's probability are never drawn
 _BITS = 2**32 - 1
@@ -33,6 +37,17 @@ def noisy_scores(scores: Tensor, draws: Tensor, steps: Tensor) -> Tensor:
     unlikely = scores < scores.amax(-1, keepdim=True) + math.log(LEAST)
     noisy = (scores - (-uniform.log()).log()).masked_fill(unlikely, -torch.inf)
     return torch.where(draws[:, None] > 0, noisy, scores)
+
+
+def check_draws(draws: Any, rows: int) -> list[int]:
+    """Return the number of each row's draw, or raise an error; None takes the likeliest token in all rows."""
+    try:
+        numbers = [0] * rows if draws is None else [-1 if isinstance(draw, bool) else index(draw) for draw in draws]
+    except TypeError:
+        numbers = []
+    if len(numbers) != rows or not all(0 <= number < 2**63 for number in numbers):
+        raise OptionError(f"draws={draws!r}: give a whole number of at least 0 for each of the {rows} rows.")
+    return numbers
 
 
 class Draws(LogitsProcessor):  # type: ignore[misc]
