@@ -55,7 +55,8 @@ def copies_wait(model: Any, lock: Any) -> Iterator[None]:
     def reduce(protocol: Any) -> Any:
         check_thread()
         with lock:
-            make, args, state, *others = type(model).__reduce_ex__(model, protocol)
+            kind: Any = type(model)
+            make, args, state, *others = kind.__reduce_ex__(model, protocol)
             return make, args, dict(state), *others  # as it is now, not as it is in the next text
 
     model.__deepcopy__, model.__reduce_ex__ = deepcopy, reduce
