@@ -102,7 +102,7 @@ class CallSettings(GenerationConfig):  # type: ignore[misc]
     @classmethod
     def of(cls, given: GenerationConfig | None, defaults: GenerationConfig) -> CallSettings:
         """Copy the caller's settings, or else the model's own."""
-        settings: Any = cls()
+        settings = cls()
         settings.__dict__.update(vars(given or defaults))
         if given is None or given is defaults:
             settings.forced_eos_token_id = None
