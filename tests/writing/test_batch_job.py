@@ -236,9 +236,24 @@ def test_changed_weights_of_the_same_name_are_refused(tmp_path: Path, toy_folder
     weights[-4] ^= 1
     (folder / "model.safetensors").write_bytes(weights)
     changed = load(folder, quiet=True)
-    with pytest.raises(RunError, match="begun with other weights: the model 'mine' has changed"):
+    with pytest.raises(RunError, match="begun with other weights, or another tokenizer: the model 'mine' has changed"):
         batch_job.write(changed, source, out, RowDefaults(), model="mine")
     assert batch_job.write(changed, source, out, RowDefaults(), model="mine", restart=True).written == 1
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"])
+def test_a_changed_tokenizer_or_chat_template_is_refused(file: str, tmp_path: Path, toy_folder: Path) -> None:
+    source, out = make(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out.jsonl"
+    folder = Path(shutil.copytree(toy_folder, tmp_path / "model"))
+    batch_job.write(load(folder, quiet=True), source, out, RowDefaults(), model="mine")
+    if file == "chat_template.jinja":
+        (folder / file).write_text("{{ messages[0].content }}")
+    else:
+        content = json.loads((folder / file).read_text())
+        change = {"model_max_length": 99} if file == "tokenizer_config.json" else {"normalizer": {"type": "Lowercase"}}
+        (folder / file).write_text(json.dumps(content | change))
+    with pytest.raises(RunError, match="another tokenizer: the model 'mine' has changed"):
+        batch_job.write(load(folder, quiet=True), source, out, RowDefaults(), model="mine")
 
 
 def test_a_worker_with_other_weights_is_refused(toy_folder: Path) -> None:
@@ -246,7 +261,7 @@ def test_a_worker_with_other_weights_is_refused(toy_folder: Path) -> None:
         batch_job.load_and_write(str(toy_folder), "another", None, 1)
 
 
-@pytest.mark.parametrize(("version", "which"), [(2, "an earlier"), (None, "an earlier"), (99, "a later")])
+@pytest.mark.parametrize(("version", "which"), [(3, "an earlier"), (None, "an earlier"), (99, "a later")])
 def test_a_job_of_another_version_is_refused_as_such(
     version: int | None, which: str, tmp_path: Path, writer: Writer
 ) -> None:

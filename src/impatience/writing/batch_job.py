@@ -29,7 +29,7 @@ from impatience.lengths import Landing, Unit
 from impatience.writing.writer import Writer, load
 from impatience.writing.writing_systems import ratio_target
 
-FORMAT = 3  # of OUT.job.json
+FORMAT = 4  # of OUT.job.json
 TIMES = 4  # texts that each row of a batch writes, one after the other, before they are saved
 WINDOW = 512  # rows of the file that are packed into batches together
 
@@ -306,6 +306,6 @@ def _check_same(job_file: Path, now: Mapping[str, Any], source: Path, out: Path)
         raise RunError(f"{out} was begun with other options: {changes}. Name another output, or use --restart.")
     if before.get("weights") != now["weights"]:
         raise RunError(
-            f"{out} was begun with other weights: the model {new['model']!r} has changed. Name another output, or "
-            f"delete that one with --restart."
+            f"{out} was begun with other weights, or another tokenizer: the model {new['model']!r} has changed. Name "
+            f"another output, or delete that one with --restart."
         )
