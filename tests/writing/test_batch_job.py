@@ -169,7 +169,7 @@ def test_rows_are_tried_as_often_as_the_job_says(tmp_path: Path, writer: Writer)
     source, out = make(tmp_path / "in.jsonl", [{"text": "amber birch", "words": 6, "task": "title"}]), tmp_path / "out"
     batch_job.write(writer, source, out, RowDefaults(tries=4))
     assert lines(out)[0]["text"] == writer.write("amber birch", words=6, task="title", tries=4).text
-    assert json.loads((tmp_path / "out.job.json").read_text())["options"]["tries"] == 4
+    assert json.loads((tmp_path / "out.job").read_text())["options"]["tries"] == 4
 
 
 def test_half_a_line_is_written_again(tmp_path: Path, writer: Writer) -> None:
@@ -183,6 +183,15 @@ def test_half_a_line_is_written_again(tmp_path: Path, writer: Writer) -> None:
         out.write_bytes(damaged + whole)
         with pytest.raises(RunError, match="line 1 is damaged"):
             batch_job.write(writer, source, out, RowDefaults())
+
+
+def test_outputs_of_other_endings_share_no_file(tmp_path: Path, writer: Writer) -> None:
+    source = make(tmp_path / "in.jsonl", [GOOD, "{"])
+    outs = [tmp_path / name for name in ("a", "a.jsonl", "a.json", "a.b.jsonl", "a.b")]
+    for out in outs:
+        status = batch_job.write(writer, source, out, RowDefaults())
+        assert (status.written, status.rejected, status.found) == (1, 1, 0)
+    assert len({file for out in outs for file in batch_job.side_files(out) if file.is_file()}) == 2 * len(outs)
 
 
 @pytest.mark.parametrize("ratio", [float("nan"), float("inf"), 0, -1, 11])

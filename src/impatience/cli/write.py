@@ -198,8 +198,8 @@ def batch(
         earlier = f", {counts.found:,} of them by an earlier run" if counts.found else ""
         typer.echo(f"{out}: {_count(counts.written, 'texts')}{earlier}.", err=True)
     if counts.rejected:
-        rejects = f"{out.name.removesuffix('.jsonl')}.rejects.jsonl"
-        typer.echo(f"{_count(counts.rejected, 'rows')} could not be used; {rejects} says why.", err=True)
+        rejects, _ = jobs.side_files(out)
+        typer.echo(f"{_count(counts.rejected, 'rows')} could not be used; {rejects.name} says why.", err=True)
         raise typer.Exit(1)
 
 

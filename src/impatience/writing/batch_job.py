@@ -3,7 +3,8 @@
 Every batch of texts is on disk as soon as it is written, and no text is written twice. A job that was killed loses at
 most the batch that each worker was writing, and the same command continues it. Beside OUT.jsonl lie OUT.rejects.jsonl,
 with the rows that cannot be used and the reasons, and OUT.job.json, which describes the job: a command with another
-input or other options is rejected, because it would mix the texts of two jobs.
+input or other options is rejected, because it would mix the texts of two jobs. Beside an OUT of another ending lie
+OUT.rejects and OUT.job.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def write(
         RunError: If the output belongs to another job, is in use, or cannot be written.
         OptionError: If the engine cannot run the job.
     """
-    for file in (out, *_side_files(out), lock_of(out)):
+    for file in (out, *side_files(out), lock_of(out)):
         if file.exists() and source.exists() and file.samefile(source):
             raise RunError(f"{file} is the input, and the job would write to it: name another output than {out}.")
     if out.exists() and not out.is_file():
@@ -251,10 +252,11 @@ def _recover(lines: JsonLines, field: str) -> list[Any]:
     return values
 
 
-def _side_files(out: Path) -> tuple[Path, Path]:
-    """Return the files that lie beside an output: the rejects, and what describes the job."""
-    stem = out.name.removesuffix(".jsonl")
-    return out.with_name(f"{stem}.rejects.jsonl"), out.with_name(f"{stem}.job.json")
+def side_files(out: Path) -> tuple[Path, Path]:
+    """Return the files that lie beside an output: the rejects, and what describes the job; no other output has them."""
+    if out.suffix == ".jsonl":
+        return out.with_suffix(".rejects.jsonl"), out.with_suffix(".job.json")
+    return out.with_name(f"{out.name}.rejects"), out.with_name(f"{out.name}.job")
 
 
 @contextmanager
@@ -262,7 +264,7 @@ def _open_job(
     source: Path, out: Path, options: Mapping[str, Any], weights: str, *, restart: bool
 ) -> Iterator[tuple[JsonLines, JsonLines]]:
     """Open the files of a job, and check that they belong to it."""
-    rejects, job_file = _side_files(out)
+    rejects, job_file = side_files(out)
     job = {"format": FORMAT, "sha256": file_checksum(source), "weights": weights, "options": dict(options)}
     try:
         with lock_file(out, RunError):
