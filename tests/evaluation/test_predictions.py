@@ -91,6 +91,29 @@ def test_damaged_predictions_are_refused(
     assert (tmp_path / "predictions.jsonl").read_bytes() == damaged
 
 
+def test_every_changed_byte_of_a_row_is_noticed(complete_files: dict[str, bytes], tmp_path: Path) -> None:
+    line = complete_files["predictions.jsonl"].splitlines(keepends=True)[0]
+    (tmp_path / "predictions.jsonl").write_bytes(line)
+    (known,) = next(Predictions(tmp_path).chunks())
+    for place in range(len(line) - 1):
+        changed = bytearray(line)
+        changed[place] ^= 1
+        (tmp_path / "predictions.jsonl").write_bytes(changed)
+        try:
+            assert next(Predictions(tmp_path).chunks()) == [known], "the name of the checksum is changed, or a space"
+        except ReportError as error:
+            assert "line 1 is damaged" in str(error)
+
+
+def test_rows_without_checksums_are_read(complete_files: dict[str, bytes], tmp_path: Path) -> None:
+    copy_files(complete_files, tmp_path)
+    before = list(Predictions(tmp_path).chunks())
+    rows = [json.loads(line) for line in complete_files["predictions.jsonl"].splitlines()]
+    older = [json.dumps({name: value for name, value in row.items() if name != "crc32"}) + "\n" for row in rows]
+    (tmp_path / "predictions.jsonl").write_text("".join(older))
+    assert list(Predictions(tmp_path).chunks()) == before
+
+
 def test_predictions_without_their_config_are_refused(
     data: Path, complete_files: dict[str, bytes], tmp_path: Path
 ) -> None:
