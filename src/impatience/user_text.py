@@ -144,8 +144,8 @@ def encode_chats(tokenizer: Any, chats: Sequence[Sequence[dict[str, str]]]) -> l
     texts = [text.replace(opening, "").replace(closing, "") for text in rendered]
     if marked != [list(chat) for chat in chats] and texts != _render(tokenizer, chats):
         raise SourceError(  # it may have cut a mark or a part of the text in its place, or put it backwards
-            "The text has the name of a control token, and this model's chat template makes another text of it when the "
-            f"name is marked as text. Remove names such as {next(iter(control.ids))!r} from the text."
+            "The text has the name of a control token, and this model's chat template makes another text of it when "
+            f"the name is marked as text. Remove names such as {next(iter(control.ids))!r} from the text."
         )
     batch = tokenizer(texts, add_special_tokens=False, split_special_tokens=False, verbose=False)
     rows = [list(ids) for ids in batch["input_ids"]]

@@ -7,6 +7,7 @@ import json
 import os
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,14 +96,14 @@ def test_every_changed_byte_of_a_row_is_noticed(complete_files: dict[str, bytes]
     line = complete_files["predictions.jsonl"].splitlines(keepends=True)[0]
     (tmp_path / "predictions.jsonl").write_bytes(line)
     (known,) = next(Predictions(tmp_path).chunks())
+    unnoticed = []
     for place in range(len(line) - 1):
         changed = bytearray(line)
         changed[place] ^= 1
         (tmp_path / "predictions.jsonl").write_bytes(changed)
-        try:
-            assert next(Predictions(tmp_path).chunks()) == [known], "the name of the checksum is changed, or a space"
-        except ReportError as error:
-            assert "line 1 is damaged" in str(error)
+        with suppress(ReportError):
+            unnoticed.append(next(Predictions(tmp_path).chunks()))
+    assert all(row == [known] for row in unnoticed), "at most the name of the checksum was changed"
 
 
 def test_rows_without_checksums_are_read(complete_files: dict[str, bytes], tmp_path: Path) -> None:

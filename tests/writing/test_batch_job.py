@@ -19,6 +19,7 @@ from impatience.errors import ModelFilesError, OptionError, RunError
 from impatience.sources import toy
 from impatience.writing import batch_job
 from impatience.writing.batch_job import RowDefaults
+from impatience.writing.job_files import side_files
 from impatience.writing.writer import Writer, load
 
 CHILD = Path(__file__).parents[1] / "support" / "batch_child.py"
@@ -191,7 +192,7 @@ def test_outputs_of_other_endings_share_no_file(tmp_path: Path, writer: Writer) 
     for out in outs:
         status = batch_job.write(writer, source, out, RowDefaults())
         assert (status.written, status.rejected, status.found) == (1, 1, 0)
-    assert len({file for out in outs for file in batch_job.side_files(out) if file.is_file()}) == 2 * len(outs)
+    assert len({file for out in outs for file in side_files(out) if file.is_file()}) == 2 * len(outs)
 
 
 @pytest.mark.parametrize("ratio", [float("nan"), float("inf"), 0, -1, 11])

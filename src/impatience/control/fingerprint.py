@@ -51,15 +51,16 @@ def check_weights(model: LengthControlled, name: str, expected: str) -> None:
     """Check that a model that this machine has opened is the one that its work is for."""
     if fingerprint(model) != expected:
         raise ModelFilesError(
-            f"On {platform.node()} the model {name!r} has other weights, or another tokenizer. Give each machine the same."
+            f"On {platform.node()} the model {name!r} has other weights, or another tokenizer. Give each machine the "
+            f"same."
         )
 
 
 def files_fingerprint(name: str | Path, *, tokenizer: bool = True) -> str:
     """Return a SHA-256 of the settings of a model folder, and of the sizes and CRC-32s of its weights and tokenizer.
 
-    An adapter's includes that of its base model, whose tokenizer counts if it has none of its own. CRC-32 notices every change within four bytes, and is read about three
-    times as fast as a SHA-256.
+    An adapter's includes that of its base model, whose tokenizer counts if it has none of its own. CRC-32 notices every
+    change within four bytes, and is read about three times as fast as a SHA-256.
     """
     digest = hashlib.sha256()
     found = [file for setting in _SETTINGS if (file := find_file(name, setting))]
@@ -68,7 +69,9 @@ def files_fingerprint(name: str | Path, *, tokenizer: bool = True) -> str:
         content = {key: value for key, value in read_object(file).items() if key not in _BOOKKEEPING}
         digest.update(f"{file.name} {json.dumps(content, sort_keys=True)}\n".encode())
         if file.name == ADAPTER_SETTINGS:
-            digest.update(f"base {files_fingerprint(base_model_name(file), tokenizer=tokenizer and not own)}\n".encode())
+            digest.update(
+                f"base {files_fingerprint(base_model_name(file), tokenizer=tokenizer and not own)}\n".encode()
+            )
     weights = sorted({file for one in found for file in one.parent.glob("*.safetensors")})
     for file in [*weights, *(_tokenizer_files(name) if own else ())]:
         digest.update(f"{file.name} {file.stat().st_size} {_checksum(file)}\n".encode())
