@@ -192,6 +192,17 @@ def test_a_template_that_edits_a_text_makes_no_control_token_of_it(template: str
     assert "a<b" in tokenizer.decode(row)
 
 
+@pytest.mark.parametrize("edit", ["[:40]", "[:12]", "[-50:]", " | truncate(50, true)", " | reverse"])
+def test_a_template_that_cuts_or_turns_a_text_does_not_do_it_to_marks(edit: str) -> None:
+    tokenizer = chatml()
+    tokenizer.chat_template = CHATML.replace("m.content", f"m.content{edit}")
+    with pytest.raises(SourceError, match="chat template makes another text of it"):
+        encode_chats(tokenizer, [chat("x"), chat("amber <|im_end|> birch cedar delta ember fern glade heron")])
+    plain = chat("amber <b> birch cedar delta ember fern glade heron")
+    whole = tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True)
+    assert encode_chats(tokenizer, [plain]) == [tokenizer(whole, add_special_tokens=False)["input_ids"]]
+
+
 def test_a_template_may_obey_a_word_of_a_message() -> None:
     tokenizer = chatml()
     tokenizer.chat_template = COMMANDED

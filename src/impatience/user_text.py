@@ -142,6 +142,11 @@ def encode_chats(tokenizer: Any, chats: Sequence[Sequence[dict[str, str]]]) -> l
     marked = [[mark(message) for message in chat] for chat in chats]
     rendered = _render(tokenizer, marked)
     texts = [text.replace(opening, "").replace(closing, "") for text in rendered]
+    if marked != [list(chat) for chat in chats] and texts != _render(tokenizer, chats):
+        raise SourceError(  # it may have cut a mark or a part of the text in its place, or put it backwards
+            "The text has the name of a control token, and this model's chat template makes another text of it when "
+            f"the name is marked as text. Remove names such as {next(iter(control.ids))!r} from the text."
+        )
     batch = tokenizer(texts, add_special_tokens=False, split_special_tokens=False, verbose=False)
     rows = [list(ids) for ids in batch["input_ids"]]
     for row, text in zip(rows, rendered, strict=True):
@@ -157,7 +162,7 @@ def encode_chats(tokenizer: Any, chats: Sequence[Sequence[dict[str, str]]]) -> l
     return rows
 
 
-def _render(tokenizer: Any, chats: list[list[dict[str, str]]]) -> list[str]:
+def _render(tokenizer: Any, chats: Sequence[Sequence[dict[str, str]]]) -> list[str]:
     """Return what the chat template makes of chats; it is a program, which may raise anything."""
     try:
         rendered: list[str] = tokenizer.apply_chat_template(chats, tokenize=False, add_generation_prompt=True)

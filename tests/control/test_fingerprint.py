@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,28 @@ def test_changed_settings_are_noticed_but_not_where_the_base_model_lies(folder: 
     assert files_fingerprint(folder / "adapter") == before
     settings.write_text(json.dumps({**moved, "lora_alpha": 99}))
     assert files_fingerprint(folder / "adapter") != before
+
+
+def test_a_changed_tokenizer_is_noticed_if_it_is_the_models(folder: Path) -> None:
+    adapter, base = folder / "adapter", folder / "base"
+    seen = [files_fingerprint(adapter)]
+    shutil.copy(adapter / "tokenizer.json", base)
+    shutil.copy(adapter / "tokenizer_config.json", base)
+    assert files_fingerprint(adapter) == seen[0], "it is not the tokenizer of the adapter"
+    for file, content in (("chat_template.jinja", b"{{ 1 }}"), ("tokenizer.json", b"{}"), ("merges.txt", b"a b")):
+        (adapter / file).write_bytes(content)
+        seen.append(files_fingerprint(adapter))
+    assert len(set(seen)) == 3
+    assert seen[-1] == seen[-2], "a whole tokenizer.json needs no merges"
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (adapter / file).unlink()
+        seen.append(files_fingerprint(adapter))
+    (base / "tokenizer.json").write_bytes(b"{}")
+    seen.append(files_fingerprint(adapter))
+    assert len(set(seen)) == 6
+
+
+def test_where_a_tokenizer_lies_is_not_noticed(folder: Path) -> None:
+    settings, before = folder / "adapter" / "tokenizer_config.json", files_fingerprint(folder / "adapter")
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "is_local": True, "name_or_path": "there"}))
+    assert files_fingerprint(folder / "adapter") == before

@@ -167,6 +167,18 @@ def test_a_model_saved_over_another_is_loaded_as_itself(tmp_path: Path) -> None:
         assert torch.equal(loaded.base(ids).logits, base(ids).logits)
 
 
+def test_a_prompt_is_that_of_the_model_that_was_saved_with_it(tmp_path: Path) -> None:
+    tokenizer = byte_level_tokenizer()
+    attach(tiny_model("llama", vocab_size=len(tokenizer)), "pre", tokenizer=tokenizer).save_pretrained(tmp_path)
+    prompt = {"template": "title", "prefix": "", "max_source_tokens": 9}
+    (tmp_path / "prompt.json").write_text(json.dumps(prompt))
+    same, known = open_model(tmp_path)
+    same.save_pretrained(tmp_path)
+    assert open_model(tmp_path)[1] == known == prompt
+    LengthControlled.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    assert open_model(tmp_path)[1] == {}
+
+
 def test_an_adapter_without_its_added_embeddings_is_refused(tmp_path: Path) -> None:
     tokenizer = byte_level_tokenizer()
     tiny_model("llama", vocab_size=len(tokenizer)).save_pretrained(tmp_path / "base")

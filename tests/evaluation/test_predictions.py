@@ -7,6 +7,7 @@ import json
 import os
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,29 @@ def test_damaged_predictions_are_refused(
     with pytest.raises(ReportError, match=message):
         run(data, tmp_path, resume=True)
     assert (tmp_path / "predictions.jsonl").read_bytes() == damaged
+
+
+def test_every_changed_byte_of_a_row_is_noticed(complete_files: dict[str, bytes], tmp_path: Path) -> None:
+    line = complete_files["predictions.jsonl"].splitlines(keepends=True)[0]
+    (tmp_path / "predictions.jsonl").write_bytes(line)
+    (known,) = next(Predictions(tmp_path).chunks())
+    unnoticed = []
+    for place in range(len(line) - 1):
+        changed = bytearray(line)
+        changed[place] ^= 1
+        (tmp_path / "predictions.jsonl").write_bytes(changed)
+        with suppress(ReportError):
+            unnoticed.append(next(Predictions(tmp_path).chunks()))
+    assert all(row == [known] for row in unnoticed), "at most the name of the checksum was changed"
+
+
+def test_rows_without_checksums_are_read(complete_files: dict[str, bytes], tmp_path: Path) -> None:
+    copy_files(complete_files, tmp_path)
+    before = list(Predictions(tmp_path).chunks())
+    rows = [json.loads(line) for line in complete_files["predictions.jsonl"].splitlines()]
+    older = [json.dumps({name: value for name, value in row.items() if name != "crc32"}) + "\n" for row in rows]
+    (tmp_path / "predictions.jsonl").write_text("".join(older))
+    assert list(Predictions(tmp_path).chunks()) == before
 
 
 def test_predictions_without_their_config_are_refused(

@@ -6,13 +6,16 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from threading import Thread
+from typing import Any, ClassVar
 
 import pytest
 
 from impatience import Writer
 from impatience.server import Access, Limits, connections
-from impatience.server.connections import most_connections
+from impatience.server.app import create_app
+from impatience.server.connections import most_accepted, most_connections
+from impatience.server.run import Server
 from support.serving import KEY, NOTE, Client, HeldWriter, eventually, running
 
 SHORT = Limits(receive_seconds=0.2)  # for the head of a request, and 0.2 more for its body
@@ -107,6 +110,32 @@ def test_half_of_the_files_that_may_be_open_are_left(monkeypatch: pytest.MonkeyP
     for files, most in ((200, 100), (100_000, 320), (-1, 320)):
         monkeypatch.setattr(connections.os, "sysconf", lambda _, files=files: files)
         assert most_connections(Limits()) == most
+
+
+def test_what_is_accepted_in_a_few_turns_leaves_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    for files, most in ((4, 1), (200, 12), (1024, 64), (100_000, 64), (-1, 64)):
+        monkeypatch.setattr(connections.os, "sysconf", lambda _, files=files: files)
+        assert most_accepted() == most
+
+
+def test_the_system_holds_more_connections_than_are_accepted_in_one_turn(writer: Writer) -> None:
+    class Listener(socket.socket):
+        queues: ClassVar[list[int]] = []
+
+        def listen(self, backlog: int = 0) -> None:  # type: ignore[override]
+            self.queues.append(backlog)
+            super().listen(backlog)
+
+    with Listener() as sock:
+        sock.bind(("127.0.0.1", 0))
+        server = Server(create_app(writer, "toy"), stop_seconds=5)
+        thread = Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
+        thread.start()
+        eventually(lambda: server.started)
+        server.stop()
+        thread.join(30)
+    assert server.config.backlog == most_accepted() <= 64
+    assert Listener.queues[-1] > 300
 
 
 def send_close(client: Client, body: bytes, **headers: str) -> Any:

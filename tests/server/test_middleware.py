@@ -60,6 +60,9 @@ def test_metrics_count_requests_texts_and_batches(writer: Writer) -> None:
         client("/somebody's/secret")
         reply = client("/metrics")
         assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
+        described = client("/openapi.json").json["paths"]["/metrics"]["get"]["responses"]
+        types = {status: [*reply["content"]] for status, reply in described.items()}
+        assert types == {"200": ["text/plain"], "4XX": ["application/json"], "5XX": ["application/json"]}
         counts = dict(line.rsplit(" ", 1) for line in reply.body.decode().splitlines() if not line.startswith("#"))
         assert counts['impatience_requests_total{route="/v1/write",status="200"}'] == "1.0"
         assert counts['impatience_requests_total{route="/v1/write",status="400"}'] == "1.0"

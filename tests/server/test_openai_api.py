@@ -232,6 +232,21 @@ def test_the_usage_has_a_short_report_because_langchain_keeps_it(client: openai.
     assert whole.usage.report == usage.usage.report == expected
 
 
+USER = {"role": "user", "content": "a"}
+TOOL_RESULT = {"role": "tool", "content": "a", "tool_call_id": "1"}
+TOOL_CALL = {
+    **{"role": "assistant", "content": "a"},
+    "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+}
+
+
+def test_messages_that_say_that_no_tool_was_called_are_accepted(plain: Client) -> None:
+    empty = {"tool_calls": None, "function_call": None, "audio": None, "refusal": None, "annotations": []}
+    for tools in (None, []):
+        messages = [{"role": "user", "content": NOTE, **empty, "tool_calls": tools}]
+        assert plain("/v1/chat/completions", {"model": NAME, "messages": messages, **TARGET}).status == 200
+
+
 @pytest.mark.parametrize(
     ("changed", "param", "message"),
     [
@@ -244,7 +259,10 @@ def test_the_usage_has_a_short_report_because_langchain_keeps_it(client: openai.
         ({"temperature": "hot"}, "temperature", "valid number"),
         ({"messages": []}, "messages", "at least 1 item"),
         ({"messages": [{"role": "assistant", "content": "a"}]}, "messages", "must be 'user'"),
-        ({"messages": [{"role": "tool", "content": "a"}]}, "messages.0.role", "'user'"),
+        ({"messages": [{"role": "bot", "content": "a"}]}, "messages.0.role", "'user'"),
+        ({"messages": [TOOL_RESULT, USER]}, "messages.0", "results of tools are not supported"),
+        ({"messages": [USER, TOOL_CALL, USER]}, "messages.1", "tool_calls in a message: only text is supported"),
+        ({"messages": [USER, TOOL_CALL | {"content": None}, USER]}, "messages.1", "tool_calls in a message"),
         ({"messages": [{"role": "user", "content": " "}]}, "messages", "empty"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},

@@ -19,6 +19,7 @@ from impatience.errors import ModelFilesError, OptionError, RunError
 from impatience.sources import toy
 from impatience.writing import batch_job
 from impatience.writing.batch_job import RowDefaults
+from impatience.writing.job_files import side_files
 from impatience.writing.writer import Writer, load
 
 CHILD = Path(__file__).parents[1] / "support" / "batch_child.py"
@@ -169,7 +170,7 @@ def test_rows_are_tried_as_often_as_the_job_says(tmp_path: Path, writer: Writer)
     source, out = make(tmp_path / "in.jsonl", [{"text": "amber birch", "words": 6, "task": "title"}]), tmp_path / "out"
     batch_job.write(writer, source, out, RowDefaults(tries=4))
     assert lines(out)[0]["text"] == writer.write("amber birch", words=6, task="title", tries=4).text
-    assert json.loads((tmp_path / "out.job.json").read_text())["options"]["tries"] == 4
+    assert json.loads((tmp_path / "out.job").read_text())["options"]["tries"] == 4
 
 
 def test_half_a_line_is_written_again(tmp_path: Path, writer: Writer) -> None:
@@ -183,6 +184,15 @@ def test_half_a_line_is_written_again(tmp_path: Path, writer: Writer) -> None:
         out.write_bytes(damaged + whole)
         with pytest.raises(RunError, match="line 1 is damaged"):
             batch_job.write(writer, source, out, RowDefaults())
+
+
+def test_outputs_of_other_endings_share_no_file(tmp_path: Path, writer: Writer) -> None:
+    source = make(tmp_path / "in.jsonl", [GOOD, "{"])
+    outs = [tmp_path / name for name in ("a", "a.jsonl", "a.json", "a.b.jsonl", "a.b")]
+    for out in outs:
+        status = batch_job.write(writer, source, out, RowDefaults())
+        assert (status.written, status.rejected, status.found) == (1, 1, 0)
+    assert len({file for out in outs for file in side_files(out) if file.is_file()}) == 2 * len(outs)
 
 
 @pytest.mark.parametrize("ratio", [float("nan"), float("inf"), 0, -1, 11])
@@ -236,9 +246,24 @@ def test_changed_weights_of_the_same_name_are_refused(tmp_path: Path, toy_folder
     weights[-4] ^= 1
     (folder / "model.safetensors").write_bytes(weights)
     changed = load(folder, quiet=True)
-    with pytest.raises(RunError, match="begun with other weights: the model 'mine' has changed"):
+    with pytest.raises(RunError, match="begun with other weights, or another tokenizer: the model 'mine' has changed"):
         batch_job.write(changed, source, out, RowDefaults(), model="mine")
     assert batch_job.write(changed, source, out, RowDefaults(), model="mine", restart=True).written == 1
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"])
+def test_a_changed_tokenizer_or_chat_template_is_refused(file: str, tmp_path: Path, toy_folder: Path) -> None:
+    source, out = make(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out.jsonl"
+    folder = Path(shutil.copytree(toy_folder, tmp_path / "model"))
+    batch_job.write(load(folder, quiet=True), source, out, RowDefaults(), model="mine")
+    if file == "chat_template.jinja":
+        (folder / file).write_text("{{ messages[0].content }}")
+    else:
+        content = json.loads((folder / file).read_text())
+        change = {"model_max_length": 99} if file == "tokenizer_config.json" else {"normalizer": {"type": "Lowercase"}}
+        (folder / file).write_text(json.dumps(content | change))
+    with pytest.raises(RunError, match="another tokenizer: the model 'mine' has changed"):
+        batch_job.write(load(folder, quiet=True), source, out, RowDefaults(), model="mine")
 
 
 def test_a_worker_with_other_weights_is_refused(toy_folder: Path) -> None:
@@ -246,7 +271,7 @@ def test_a_worker_with_other_weights_is_refused(toy_folder: Path) -> None:
         batch_job.load_and_write(str(toy_folder), "another", None, 1)
 
 
-@pytest.mark.parametrize(("version", "which"), [(2, "an earlier"), (None, "an earlier"), (99, "a later")])
+@pytest.mark.parametrize(("version", "which"), [(3, "an earlier"), (None, "an earlier"), (99, "a later")])
 def test_a_job_of_another_version_is_refused_as_such(
     version: int | None, which: str, tmp_path: Path, writer: Writer
 ) -> None:

@@ -15,7 +15,19 @@ from typer import Argument, Option
 
 from impatience.cli.garbage_collection import collect_garbage_rarely
 from impatience.cli.interrupts import stoppable
-from impatience.cli.options import Engine, Model, Workers, whole_numbers
+from impatience.cli.lengths import (
+    AtMost,
+    Chars,
+    Exact,
+    Natural,
+    Ratio,
+    Sentences,
+    Tokens,
+    Words,
+    chosen_landing,
+    parse_lengths,
+)
+from impatience.cli.options import Engine, Model, Workers
 from impatience.engines import choose, in_order
 from impatience.errors import ImpatienceError, OptionError, SourceError
 
@@ -32,16 +44,7 @@ _LANDED = {
 }
 _UNFINISHED = " Its last sentence is not finished."
 _LOOPING = " It repeats itself."
-_UNITS = {"--words": "words", "--chars": "characters", "--sentences": "sentences", "--tokens": "tokens"}
 
-Words = Annotated[str | None, Option(metavar="N", help="Length in words; 20,60 writes a text of each length.")]
-Chars = Annotated[str | None, Option(metavar="N", help="Length in characters.")]
-Sentences = Annotated[str | None, Option(metavar="N", help="Length in sentences.")]
-Tokens = Annotated[str | None, Option(metavar="N", help="Length in tokens of the model.")]
-Ratio = Annotated[str | None, Option(metavar="R", help="Length as a share of the source's length, e.g. 0.2.")]
-Natural = Annotated[bool, Option("--natural", help="Let the model end by itself; the default.")]
-Exact = Annotated[bool, Option("--exact", help="Force the text to end exactly at the length.")]
-AtMost = Annotated[bool, Option("--at-most", help="Never exceed the length.")]
 Task = Annotated[
     str | None,
     Option(help="summarize, rewrite, title, question, or chat (the text is a message); by default as trained."),
@@ -73,8 +76,8 @@ def write(
 
     Exit codes: 0 all texts are written, 1 some files could not be used, 2 no text could be written, 130 Ctrl-C.
     """
-    lengths = _lengths(words, chars, sentences, tokens, ratio)
-    landing = _landing(natural, exact, at_most)
+    lengths = parse_lengths(words, chars, sentences, tokens, ratio)
+    landing = chosen_landing(natural, exact, at_most)
     collect_garbage_rarely()
     from impatience.decoding.retries import check_tries
 
@@ -136,12 +139,12 @@ def batch(
     Exit codes: 0 every row has its text, 1 some rows are in OUT.rejects.jsonl, 2 the job failed, 130 Ctrl-C.
     """
     given = (words, chars, sentences, tokens, ratio)
-    lengths = _lengths(*given) if any(value is not None for value in given) else [(None, None)]
+    lengths = parse_lengths(*given) if any(value is not None for value in given) else [(None, None)]
     if len(lengths) > 1:
         raise OptionError("batch writes one text for each row: give one length, or a row for each length.")
     if budget is not None and budget < 1:
         raise OptionError(f"--budget {budget}: give at least 1.")
-    landing = _landing(natural, exact, at_most)
+    landing = chosen_landing(natural, exact, at_most)
     runner = choose(engine, workers)
     if not source.is_file():
         raise SourceError(f"There is no file {str(source)!r}. Name a JSONL, CSV or Parquet file.")
@@ -151,6 +154,7 @@ def batch(
     from impatience.lengths import Landing, Unit
     from impatience.sources import DEFAULT_MODEL
     from impatience.writing import batch_job as jobs
+    from impatience.writing.job_files import side_files
     from impatience.writing.writer import load
 
     check_tries(tries)
@@ -198,38 +202,9 @@ def batch(
         earlier = f", {counts.found:,} of them by an earlier run" if counts.found else ""
         typer.echo(f"{out}: {_count(counts.written, 'texts')}{earlier}.", err=True)
     if counts.rejected:
-        rejects = f"{out.name.removesuffix('.jsonl')}.rejects.jsonl"
-        typer.echo(f"{_count(counts.rejected, 'rows')} could not be used; {rejects} says why.", err=True)
+        rejects, _ = side_files(out)
+        typer.echo(f"{_count(counts.rejected, 'rows')} could not be used; {rejects.name} says why.", err=True)
         raise typer.Exit(1)
-
-
-def _lengths(*values: str | None) -> list[tuple[str | None, float]]:
-    """Return the lengths asked for: pairs of a unit and a number, or of None and a ratio."""
-    names = [*_UNITS, "--ratio"]
-    given = {name: value for name, value in zip(names, values, strict=True) if value is not None}
-    if len(given) != 1:
-        raise OptionError(f"Give the length once, with one of {', '.join(names)}; got {', '.join(given) or 'none'}.")
-    ((name, text),) = given.items()
-    if name == "--ratio":
-        return [(None, _ratio(part)) for part in text.split(",")]
-    return [(_UNITS[name], number) for number in whole_numbers(text, name)]
-
-
-def _ratio(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 10:
-        raise OptionError(f"--ratio {text}: give a share of the source's length, above 0 and at most 10, e.g. 0.2.")
-    return value
-
-
-def _landing(natural: bool, exact: bool, at_most: bool) -> str:
-    chosen = [name for name, on in (("natural", natural), ("exact", exact), ("at_most", at_most)) if on]
-    if len(chosen) > 1:
-        raise OptionError(f"{' and '.join('--' + name.replace('_', '-') for name in chosen)}: choose one.")
-    return chosen[0] if chosen else "natural"
 
 
 def _requests(

@@ -25,7 +25,17 @@ from impatience.sources.pretrained import ADAPTER_SETTINGS, find_file
 
 COLUMNS = 4096  # words of 8 bytes in a row of the table that a weight's bytes are summed in
 _SETTINGS = ("config.json", "generation_config.json", ADAPTER_SETTINGS, SETTINGS, PROMPT)
-_BOOKKEEPING = ("transformers_version", "_name_or_path", "base_model_name_or_path")
+_TOKENIZER_SETTINGS = "tokenizer_config.json"
+_TOKENIZER = ("tokenizer.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
+_VOCABULARY = (
+    *("vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"),
+    *("source.spm", "target.spm"),
+)
+"""Files that make up a tokenizer without ``tokenizer.json``; one that has it does not read them."""
+_BOOKKEEPING = (
+    *("transformers_version", "_name_or_path", "base_model_name_or_path"),
+    *("name_or_path", "is_local", "local_files_only"),  # of tokenizers
+)
 """Settings that may differ between machines that have the same model."""
 _CHUNK = 1 << 20
 
@@ -40,25 +50,40 @@ def fingerprint(model: LengthControlled) -> str:
 def check_weights(model: LengthControlled, name: str, expected: str) -> None:
     """Check that a model that this machine has opened is the one that its work is for."""
     if fingerprint(model) != expected:
-        raise ModelFilesError(f"On {platform.node()} the model {name!r} has other weights. Give each machine the same.")
+        raise ModelFilesError(
+            f"On {platform.node()} the model {name!r} has other weights, or another tokenizer. Give each machine the "
+            f"same."
+        )
 
 
-def files_fingerprint(name: str | Path) -> str:
-    """Return a SHA-256 of the settings of a model folder, and of the sizes and CRC-32s of its weights.
+def files_fingerprint(name: str | Path, *, tokenizer: bool = True) -> str:
+    """Return a SHA-256 of the settings of a model folder, and of the sizes and CRC-32s of its weights and tokenizer.
 
-    An adapter's includes that of its base model. CRC-32 notices every change within four bytes, and is read about three
-    times as fast as a SHA-256.
+    An adapter's includes that of its base model, whose tokenizer counts if it has none of its own. CRC-32 notices every
+    change within four bytes, and is read about three times as fast as a SHA-256.
     """
     digest = hashlib.sha256()
     found = [file for setting in _SETTINGS if (file := find_file(name, setting))]
-    for file in found:
+    own = find_file(name, _TOKENIZER_SETTINGS) if tokenizer else None
+    for file in [*found, own] if own else found:
         content = {key: value for key, value in read_object(file).items() if key not in _BOOKKEEPING}
         digest.update(f"{file.name} {json.dumps(content, sort_keys=True)}\n".encode())
         if file.name == ADAPTER_SETTINGS:
-            digest.update(f"base {files_fingerprint(base_model_name(file))}\n".encode())
-    for file in sorted({file for one in found for file in one.parent.glob("*.safetensors")}):
+            digest.update(
+                f"base {files_fingerprint(base_model_name(file), tokenizer=tokenizer and not own)}\n".encode()
+            )
+    weights = sorted({file for one in found for file in one.parent.glob("*.safetensors")})
+    for file in [*weights, *(_tokenizer_files(name) if own else ())]:
         digest.update(f"{file.name} {file.stat().st_size} {_checksum(file)}\n".encode())
     return digest.hexdigest()
+
+
+def _tokenizer_files(name: str | Path) -> list[Path]:
+    """Return the files of a tokenizer besides its settings."""
+    files = [file for known in _TOKENIZER if (file := find_file(name, known))]
+    if files and files[0].name == _TOKENIZER[0]:
+        return files
+    return files + [file for known in _VOCABULARY if (file := find_file(name, known))]
 
 
 def _checksum(file: Path) -> int:

@@ -100,7 +100,7 @@ def save_model(
         kwargs["state_dict"], tensors = (_without_prefix(state_dict, part) for part in ("base.", "steering."))
     check_saved_adapters(base_model)
     # Files of a model that was saved here before would be taken for those of this one.
-    replaced = [WEIGHTS]
+    replaced = [WEIGHTS] if _is_opened_from(model, folder) else [WEIGHTS, PROMPT]
     replaced += ["chat_template.jinja"] if model.tokenizer is not None else []
     replaced += [] if getattr(base_model, "peft_config", None) else _OF_FULL_MODEL
     before = {file: _written(file) for name in replaced if (file := folder / name).exists()}
@@ -114,6 +114,11 @@ def save_model(
         model.tokenizer.save_pretrained(folder)
     for file in (file for file, written in before.items() if _written(file) == written):
         file.unlink()
+
+
+def _is_opened_from(model: LengthControlled, folder: Path) -> bool:
+    """Check whether a folder is the one that ``open_model`` read, whose prompt is that of the model."""
+    return bool(model.opened_from) and Path(model.opened_from).resolve() == folder.resolve()
 
 
 def _written(file: Path) -> tuple[int, int]:

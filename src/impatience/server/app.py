@@ -42,6 +42,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 _EVENT = {"type": "object", "properties": {"event": {"type": "string"}, "data": {"type": "string"}}}
 _STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
+_TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 _READ_SECONDS = 10  # time for a client to read the end of a stream once the time for writing is over
 
 
@@ -138,7 +139,7 @@ def _add_other_routes(app: FastAPI, service: Service) -> None:
         service.check_running()
         return {"status": "ok"}
 
-    @app.get("/metrics", response_class=PlainTextResponse)
+    @app.get("/metrics", response_class=Response, responses=_TEXT)  # errors are JSON here too
     async def metrics() -> Response:
         """Show the metrics for Prometheus."""
         return PlainTextResponse(service.metrics.expose(), headers={"Content-Type": CONTENT_TYPE})

@@ -18,6 +18,7 @@ _OTHER_SECONDS = 60.0
 It is the time for reading the answer: 10 seconds, after which a stream ends (``_READ_SECONDS`` of ``app``), and
 50 more for a client that reads a page or a whole text slowly.
 """
+_MOST_ACCEPTED = 64  # connections in one turn of the event loop
 
 
 class Connection(H11Protocol):
@@ -87,8 +88,23 @@ def connection_class(limits: Limits) -> Any:
 
 def most_connections(limits: Limits) -> int:
     """Return the most connections of a server: half of the files that this process may open is left for others."""
-    wanted = limits.requests + limits.connections
+    wanted, files = limits.requests + limits.connections, _open_files()
+    return wanted if files is None else min(wanted, files // 2)
+
+
+def most_accepted() -> int:
+    """Return the most connections to accept in one turn of the event loop.
+
+    One that is too many is closed some four turns after it was accepted; those of four turns must fit into a quarter of
+    the files, beside ``most_connections``.
+    """
+    files = _open_files()
+    return _MOST_ACCEPTED if files is None else max(1, min(_MOST_ACCEPTED, files // 16))
+
+
+def _open_files() -> int | None:
+    """Return the number of files that this process may open; None if there is no limit."""
     if sys.platform == "win32":
-        return wanted
+        return None
     files = os.sysconf("SC_OPEN_MAX")  # -1 if there is no limit
-    return min(wanted, files // 2) if files > 0 else wanted
+    return files if files > 0 else None

@@ -14,11 +14,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from impatience.errors import OptionError
-from impatience.server.connections import connection_class
+from impatience.server.connections import connection_class, most_accepted
 from impatience.server.service import Service
 
 STOP_SECONDS = 30  # time in which a stopping server ends, by default
-_BACKLOG = 64  # most connections that are accepted before the first of them is looked at
+_QUEUE = 1024  # most connections that the system holds until they are accepted
 _CLOSE_SECONDS = 3.0  # the part of it, half at most, in which the requests that are not finished are cancelled
 _ERROR_SECONDS = 1.0  # the part of that in which their clients get errors
 
@@ -37,8 +37,15 @@ class Server(uvicorn.Server):
         options: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False, "ws": "none"}
         self.service: Service = app.state.service
         http = connection_class(self.service.limits)
-        super().__init__(uvicorn.Config(app, http=http, backlog=_BACKLOG, timeout_graceful_shutdown=1, **options))
+        options |= {"backlog": most_accepted(), "timeout_graceful_shutdown": 1}
+        super().__init__(uvicorn.Config(app, http=http, **options))
         self.stop_seconds, self._deadline, self.gave_up = stop_seconds, 0.0, False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections; asyncio makes the system's queue as short as what it accepts in one turn."""
+        await super().startup(sockets)
+        for sock in sockets or ():
+            sock.listen(_QUEUE)
 
     def stop(self) -> None:
         """Accept no more requests, and end when the open ones are answered."""
@@ -77,7 +84,7 @@ def listen(host: str, port: int) -> socket.socket:
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(address)
-            sock.listen(_BACKLOG)
+            sock.listen(_QUEUE)
         except OSError:
             sock.close()
             raise

@@ -104,6 +104,16 @@ class Message(BaseModel, strict=True):
             return content
         raise ValueError("only text is supported: give a string, or parts of the type text")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _check_tools(cls, message: Any) -> Any:
+        if isinstance(message, dict):
+            if message.get("role") in ("tool", "function"):
+                raise ValueError("results of tools are not supported: the model calls no tools. Leave the message out")
+            if calls := [name for name in ("tool_calls", "function_call", "audio") if message.get(name)]:
+                raise ValueError(f"{' and '.join(calls)} in a message: only text is supported. Leave the message out")
+        return message
+
     @property
     def text(self) -> str:
         """The whole text of the message."""

@@ -1,17 +1,15 @@
 """Batch jobs: rows in, texts out, for any number of rows (``impatience batch``).
 
 Every batch of texts is on disk as soon as it is written, and no text is written twice. A job that was killed loses at
-most the batch that each worker was writing, and the same command continues it. Beside OUT.jsonl lie OUT.rejects.jsonl,
-with the rows that cannot be used and the reasons, and OUT.job.json, which describes the job: a command with another
-input or other options is rejected, because it would mix the texts of two jobs.
+most the batch that each worker was writing, and the same command continues it. See ``job_files`` for what it leaves on
+the disk.
 """
 
 from __future__ import annotations
 
-import json
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -20,16 +18,16 @@ from typing import Any
 
 from impatience.control.fingerprint import check_weights, fingerprint
 from impatience.control.loading import name_from_anywhere
-from impatience.data import Request, file_checksum, read_rows
+from impatience.data import Request, read_rows
 from impatience.decoding.results import Result
 from impatience.engines import ENGINES, Engine, Task, choose
 from impatience.errors import DataError, ImpatienceError, OptionError, RunError, SourceError
-from impatience.files import JsonLines, lock_file, lock_of, write_whole
+from impatience.files import lock_of
 from impatience.lengths import Landing, Unit
+from impatience.writing.job_files import open_job, read_field, side_files
 from impatience.writing.writer import Writer, load
 from impatience.writing.writing_systems import ratio_target
 
-FORMAT = 3  # of OUT.job.json
 TIMES = 4  # texts that each row of a batch writes, one after the other, before they are saved
 WINDOW = 512  # rows of the file that are packed into batches together
 
@@ -93,14 +91,14 @@ def write(
         RunError: If the output belongs to another job, is in use, or cannot be written.
         OptionError: If the engine cannot run the job.
     """
-    for file in (out, *_side_files(out), lock_of(out)):
+    for file in (out, *side_files(out), lock_of(out)):
         if file.exists() and source.exists() and file.samefile(source):
             raise RunError(f"{file} is the input, and the job would write to it: name another output than {out}.")
     if out.exists() and not out.is_file():
         raise RunError(f"{out} is a folder or device: name a file to write to.")
     weights, options = fingerprint(writer.model), {"model": model, **vars(defaults)}
-    with _open_job(source, out, options, weights, restart=restart) as (texts, rejects):
-        done, rejected = set(map(str, _recover(texts, "id"))), set(_recover(rejects, "row"))
+    with open_job(source, out, options, weights, restart=restart) as (texts, rejects):
+        done, rejected = set(map(str, read_field(texts, "id"))), set(read_field(rejects, "row"))
         found, room = len(done), writer.budget if budget is None else budget
         row_numbers: dict[str, int] = {}
 
@@ -237,75 +235,3 @@ def _request(name: str, row: Mapping[str, Any], defaults: RowDefaults) -> Reques
     if target is None:
         raise DataError(f"It has no length. Give one of {', '.join(Unit)} in the row, or --words for all rows.")
     return Request(name, text, target, unit, given.get("landing", defaults.landing), given.get("task", defaults.task))
-
-
-def _recover(lines: JsonLines, field: str) -> list[Any]:
-    """Return one field of each row; half a line at the end is cut off."""
-    values, whole = [], 0
-    for number, (row, end) in enumerate(lines.read(), 1):
-        if row is None or field not in row:
-            raise RunError(f"{lines.file}, line {number} is damaged. Remove it, and run the same command again.")
-        values.append(row[field])
-        whole = end
-    lines.truncate(whole)
-    return values
-
-
-def _side_files(out: Path) -> tuple[Path, Path]:
-    """Return the files that lie beside an output: the rejects, and what describes the job."""
-    stem = out.name.removesuffix(".jsonl")
-    return out.with_name(f"{stem}.rejects.jsonl"), out.with_name(f"{stem}.job.json")
-
-
-@contextmanager
-def _open_job(
-    source: Path, out: Path, options: Mapping[str, Any], weights: str, *, restart: bool
-) -> Iterator[tuple[JsonLines, JsonLines]]:
-    """Open the files of a job, and check that they belong to it."""
-    rejects, job_file = _side_files(out)
-    job = {"format": FORMAT, "sha256": file_checksum(source), "weights": weights, "options": dict(options)}
-    try:
-        with lock_file(out, RunError):
-            if restart:
-                for old in (out, rejects, job_file):
-                    old.unlink(missing_ok=True)
-            if job_file.exists():
-                _check_same(job_file, job, source, out)
-            elif present := [file for file in (out, rejects) if file.exists() and file.stat().st_size]:
-                raise RunError(
-                    f"{present[0]} exists already, and no job wrote it. Name another output, or use --restart."
-                )
-            else:
-                write_whole(job_file, json.dumps(job) + "\n")
-            yield JsonLines(out), JsonLines(rejects)
-    except ImpatienceError:  # some are an OSError too
-        raise
-    except OSError as error:
-        raise RunError(f"{out} cannot be written: {error.strerror or error}.") from error
-
-
-def _check_same(job_file: Path, now: Mapping[str, Any], source: Path, out: Path) -> None:
-    """Check that a job continues the one that a job file describes."""
-    try:
-        before = dict(json.loads(job_file.read_text(encoding="utf-8")))
-    except (ValueError, TypeError):
-        raise RunError(f"{job_file} is damaged. Begin again with --restart, or name another output.") from None
-    if (version := before.get("format")) != FORMAT:
-        other = "a later" if isinstance(version, int) and version > FORMAT else "an earlier"
-        raise RunError(
-            f"{out} was written by {other} version of impatience, whose jobs this one does not continue. Name another "
-            f"output, or delete that one with --restart."
-        )
-    if before.get("sha256") != now["sha256"]:
-        raise RunError(
-            f"{source} is not what {out} was begun with. Name another output, or delete that one with --restart."
-        )
-    old, new = before.get("options", {}), now["options"]
-    if changed := [name for name in new if new[name] != old.get(name)]:
-        changes = ", ".join(f"{name} was {old.get(name)} and is {new[name]}" for name in changed)
-        raise RunError(f"{out} was begun with other options: {changes}. Name another output, or use --restart.")
-    if before.get("weights") != now["weights"]:
-        raise RunError(
-            f"{out} was begun with other weights: the model {new['model']!r} has changed. Name another output, or "
-            f"delete that one with --restart."
-        )

@@ -1,0 +1,51 @@
+"""Options of ``write`` and ``batch`` that say how long a text is, and how it ends."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typer import Option
+
+from impatience.cli.options import whole_numbers
+from impatience.errors import OptionError
+
+_UNITS = {"--words": "words", "--chars": "characters", "--sentences": "sentences", "--tokens": "tokens"}
+
+Words = Annotated[str | None, Option(metavar="N", help="Length in words; 20,60 writes a text of each length.")]
+Chars = Annotated[str | None, Option(metavar="N", help="Length in characters.")]
+Sentences = Annotated[str | None, Option(metavar="N", help="Length in sentences.")]
+Tokens = Annotated[str | None, Option(metavar="N", help="Length in tokens of the model.")]
+Ratio = Annotated[str | None, Option(metavar="R", help="Length as a share of the source's length, e.g. 0.2.")]
+Natural = Annotated[bool, Option("--natural", help="Let the model end by itself; the default.")]
+Exact = Annotated[bool, Option("--exact", help="Force the text to end exactly at the length.")]
+AtMost = Annotated[bool, Option("--at-most", help="Never exceed the length.")]
+
+
+def parse_lengths(*values: str | None) -> list[tuple[str | None, float]]:
+    """Return the lengths asked for: pairs of a unit and a number, or of None and a ratio."""
+    names = [*_UNITS, "--ratio"]
+    given = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+    if len(given) != 1:
+        raise OptionError(f"Give the length once, with one of {', '.join(names)}; got {', '.join(given) or 'none'}.")
+    ((name, text),) = given.items()
+    if name == "--ratio":
+        return [(None, _ratio(part)) for part in text.split(",")]
+    return [(_UNITS[name], number) for number in whole_numbers(text, name)]
+
+
+def _ratio(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 10:
+        raise OptionError(f"--ratio {text}: give a share of the source's length, above 0 and at most 10, e.g. 0.2.")
+    return value
+
+
+def chosen_landing(natural: bool, exact: bool, at_most: bool) -> str:
+    """Return the landing whose option is given, or else the natural one."""
+    chosen = [name for name, on in (("natural", natural), ("exact", exact), ("at_most", at_most)) if on]
+    if len(chosen) > 1:
+        raise OptionError(f"{' and '.join('--' + name.replace('_', '-') for name in chosen)}: choose one.")
+    return chosen[0] if chosen else "natural"
