@@ -75,7 +75,7 @@ def convert(files: Path, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _vocabulary(facts: dict[str, Any]) -> tuple[dict[str, int], list[tuple[str, ...]], list[Any]]:
+def _vocabulary(facts: dict[str, Any]) -> tuple[dict[str, int], list[tuple[str, str]], list[Any]]:
     """Return the tokens with their ids, the merges, and the tokens that are never split, of byte-level BPE.
 
     Tokens that only fill up the embedding are left out.
@@ -90,7 +90,7 @@ def _vocabulary(facts: dict[str, Any]) -> tuple[dict[str, int], list[tuple[str, 
         for token, kind in used
         if kind in (TokenType.CONTROL, TokenType.USER_DEFINED)
     ]
-    merges = [tuple(merge.split(" ")) for merge in facts["tokenizer.ggml.merges"]]
+    merges = [(left, right) for left, right in (merge.split(" ") for merge in facts["tokenizer.ggml.merges"])]
     return {token: index for index, (token, _) in enumerate(used)}, merges, whole
 
 
