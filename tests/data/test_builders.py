@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
 from pathlib import Path
@@ -38,7 +39,7 @@ def words(count: int, word: str = "word") -> str:
 
 
 def test_every_set_that_needs_building_has_a_builder() -> None:
-    assert set(BUILDERS) == {"elife", "fairytale_qg", "msdocs", "scitldr", "squad_qg"} <= set(DATASETS)
+    assert set(BUILDERS) == {"elife", "fairytale_qg", "govnews", "msdocs", "scitldr", "squad_qg"} <= set(DATASETS)
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -215,6 +216,62 @@ def test_msdocs_joins_prose_with_its_description(tmp_path: Path) -> None:
         "A lock keeps two writers apart, as the guide says & Take shows. A note is read. " + words(100)
     )
     assert record["meta"]["title"] == "Locks | Made-up docs"
+
+
+POST = """---
+title: "Made-up forms: what we learned"
+deck: ''
+summary: 'We *tested* three [forms](a/b) with people &amp; found that short ones win'
+excerpt: https://a.example/three-words
+---
+{{< card src="a.jpg" >}}
+## Why forms
+
+- ![no picture](a.png) Forms are **long**.
+
+
+{% include x.html %}<!-- not this -->
+"""
+
+
+def test_govnews_has_a_record_for_each_rung_of_a_post(tmp_path: Path) -> None:
+    first, second = "GSA/digitalgov.gov/content/news", "18F/18f.gsa.gov/content/posts"
+    put(tmp_path, f"{first}/2014/03/forms.md", POST + words(130))
+    put(tmp_path, f"{second}/decked.md", POST.replace("deck: ''", "deck: Three short words") + words(2000))
+    others = {
+        "brief": POST,
+        "bare": words(200),
+        "broken": POST.replace("title: ", "title: [") + words(130),
+        "listed": "---\n- a\n---\n" + words(130),
+    }
+    for name, page in others.items():
+        put(tmp_path, f"{second}/{name}.md", page)
+    buckets = {}
+    for number in range(200):
+        path = f"content/posts/{number}.md"
+        buckets[path] = int(hashlib.sha256(path.encode()).hexdigest()[:4], 16) % 100
+        put(tmp_path, f"18F/18f.gsa.gov/{path}", "---\ntitle: One made-up title\n---\n" + words(120, str(number)))
+    put(tmp_path, "18F/18f.gsa.gov/pages/about.md", POST + words(130))
+    counts = BUILDERS["govnews"](tmp_path, tmp_path / "out")
+    kept_back = sum(bucket >= 94 for bucket in buckets.values())
+    assert kept_back
+    assert {why.removeprefix("dropped: "): count for why, count in counts.items() if why not in SPLITS} == {
+        **{"bad front matter": 2, "no front matter": 1, "post too short": 1, "kept back": kept_back},
+    }
+    found = records(tmp_path / "out", "govnews")
+    assert len(found) == 2 + 3 + 200 - kept_back
+    key = hashlib.sha256(b"content/news/2014/03/forms.md").hexdigest()[:12]
+    title, summary = (record for record in found if record["id"].startswith(key))
+    assert title["target"] == "Made-up forms: what we learned"
+    assert title["source"] == "Why forms\nForms are long.\n" + words(130)
+    assert summary["target"] == "We tested three forms with people & found that short ones win"
+    assert summary["meta"] == {"rung": "summary", "licence": "CC0-1.0", "split": title["meta"]["split"]}
+    (deck,) = (record for record in found if record["id"].endswith("-deck"))
+    assert (deck["target"], len(deck["source"])) == ("Three short words", 9000)
+    assert {row["meta"]["split"] for row in found} == set(SPLITS)
+    summaries = load("govnews:summary", summary["meta"]["split"], data_dir=tmp_path / "out")
+    assert summary["target"] in {example.target for example in summaries}
+    assert {example.meta["rung"] for example in summaries} == {"summary"}
 
 
 def article(introduction: str, **texts: str) -> str:

@@ -226,11 +226,16 @@ def test_default_cache_is_the_users_cache_folder(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("model", PACKAGED.values(), ids=PACKAGED)
 def test_packaged_models_are_pinned(model: PackagedModel) -> None:
     assert PACKAGED[model.name] is model
-    assert "LICENSE" in model.files
+    assert ("LICENSE" in model.files) != bool(model.notice)
+    assert bool(model.notice) == bool(model.whole)
     for wheel in model.wheels:
         assert "==" in wheel.requirement
         assert len(bytes.fromhex(wheel.sha256)) == 32
         assert bool(wheel.piece) == (len(model.wheels) > 1)
+    if model.whole:
+        assert len(bytes.fromhex(model.whole.sha256)) == 32
+        assert model.download_mb == model.whole.size // 10**6
+        assert model.disk_mb > 3 * model.download_mb, "the file and the model in bfloat16 are there at the same time"
 
 
 def test_another_wheel_gets_another_folder() -> None:

