@@ -4,7 +4,7 @@ from impatience.data._encoding import IGNORED, Encoder, collate, pad_labels, pad
 from impatience.data._reading import file_checksum, read_rows
 from impatience.data._report import DataStats, length_stats, show_examples
 from impatience.data._requests import MOST, Request
-from impatience.data._templates import TASKS, TEMPLATES
+from impatience.data._templates import TASKS, TEMPLATES, instruct
 from impatience.data.base import DATASETS, Dataset, Example, Spec, checksum, load
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "checksum",
     "collate",
     "file_checksum",
+    "instruct",
     "length_stats",
     "load",
     "pad_labels",

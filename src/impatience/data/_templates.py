@@ -1,4 +1,8 @@
-"""Templates: how an example is put to a model. The target's length is never in the prompt: the signal carries it."""
+"""Templates: how an example is put to a model.
+
+A model that is trained on a data set never reads the target's length: the signal carries it. A model that follows
+instructions reads it too (``instruct``), so that it can plan what to say.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +42,18 @@ class Template:
         if self.form and not self.form[0].match(example.source):
             raise DataError(f"{example.id}: the source must have the form {self.form[1]!r}; use another template.")
         return example.source
+
+
+def instruct(instruction: str, text: str = "", length: str = "") -> str:
+    """Return the message that asks for a text.
+
+    Args:
+        instruction: What to write, in the words of a user.
+        text: The source; empty if there is none.
+        length: The target with its unit, e.g. "40 words"; empty if the message does not name it.
+    """
+    asked = f"{instruction.strip()} Answer in {length}." if length else instruction.strip()
+    return f"{asked}\n\n{text.strip()}".strip()
 
 
 TEMPLATES: dict[str, Template] = {
