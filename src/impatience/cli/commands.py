@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from impatience.cli import bench, compare, data, evaluate, serve, train, write
+from impatience.cli import bench, compare, data, evaluate, serve, teach, train, write
 from impatience.errors import ImpatienceError
 from impatience.version import __version__
 
@@ -55,8 +55,8 @@ def _root(
 
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    *(write.write, write.batch, serve.serve, train.train, train.recipes, data.datasets),
-    *(evaluate.evaluate, evaluate.metrics, evaluate.protocols, evaluate.strategies, compare.compare),
+    *(write.write, write.batch, serve.serve, train.train, train.recipes, teach.teach),
+    *(data.datasets, evaluate.evaluate, evaluate.metrics, evaluate.protocols, evaluate.strategies, compare.compare),
 )
 for _group, _commands in ((app, _COMMANDS), (plot, compare.PLOTS)):
     for _command in _commands:

@@ -66,5 +66,6 @@ TEMPLATES: dict[str, Template] = {
     "rewrite": Template("a text is rewritten", "Rewrite the text below."),
     "title": Template("a text is given a title", "Write a title for the text below."),
     "chat": Template("the source is a message to the model as it stands"),
+    "instruct": Template("the source is an instruction, with the text that it is about, if there is one"),
 }
 TASKS = tuple(TEMPLATES)  # tasks of a request

@@ -63,11 +63,15 @@ class DataPart:
     )
     template: str = option(
         "summarize",
-        "the prompt template: summarize, question, rewrite, title or chat; a data set may name another, as in "
-        "squad_qg?template=question",
+        "the prompt template: summarize, question, rewrite, title, chat or instruct; a data set may name another, "
+        "as in squad_qg?template=question",
     )
     prefix: str = option("", "text before every source, e.g. 'summarize: ' for T5")
     max_source_tokens: PositiveInt = option(1024, "sources are cut to this many tokens")
+    reads_tokens: PositiveInt | None = option(
+        None, "the most tokens of a source that the trained model reads at once; by default max_source_tokens"
+    )
+    languages: tuple[str, ...] = option((), "ISO codes of the languages of the texts; others are announced")
     max_target_tokens: PositiveInt | None = option(
         None, "the most tokens of a target; by default as many as the model has positions for"
     )
@@ -129,6 +133,7 @@ class TrainPart:
         None, "stop after this many validations without a better loss; the model of the last step is saved"
     )
     log_steps: PositiveInt = option(20, "steps between lines of progress")
+    eval_first: bool = option(False, "validate before the first step, too: then the signal is silent still")
     eval_steps: PositiveInt = option(200, "steps between validations, each with a sample of generated lengths")
     save_steps: PositiveInt = option(200, "steps between checkpoints")
     keep_checkpoints: PositiveInt = option(2, "number of checkpoints to keep; older ones are removed")

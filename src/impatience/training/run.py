@@ -260,6 +260,7 @@ def training_arguments(recipe: Recipe, folder: Path) -> TrainingArguments:
         logging_first_step=True,
         eval_strategy="steps",
         eval_steps=part.eval_steps,
+        eval_on_start=part.eval_first,
         save_strategy="steps",
         save_steps=part.save_steps,
         prediction_loss_only=True,
@@ -350,8 +351,10 @@ def save_result(trainer: LengthTrainer, run: Run, report: Report) -> None:
             run.log({"step": trainer.state.global_step, **metrics, "final": True})
             trainer.model.save_pretrained(run.folder / "model", state_dict=state)
             part = trainer.recipe.data
-            prompt = {"template": part.template, "prefix": part.prefix, "max_source_tokens": part.max_source_tokens}
+            prompt: dict[str, Any] = {"template": part.template, "prefix": part.prefix}
+            prompt |= {"max_source_tokens": part.reads_tokens or part.max_source_tokens}
             prompt |= {"tasks": templates(trainer.recipe), "no_loops": trainer.recipe.model.no_loops}
+            prompt |= {"languages": list(part.languages)} if part.languages else {}
             write_whole(run.folder / "model" / PROMPT, json.dumps(prompt) + "\n")
             card = model_card(run.folder, trainer.recipe, run.metrics())
             write_whole(run.folder / "model" / "README.md", card)

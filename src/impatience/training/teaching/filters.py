@@ -1,0 +1,65 @@
+"""Filters: which answers of the author are fit to be learnt."""
+
+from __future__ import annotations
+
+import re
+
+from impatience.grounding import foreign_words
+from impatience.lengths import ends_sentence
+from impatience.looping import is_looping
+from impatience.training.teaching.asks import Ask
+
+MOST_COPIED = 0.75
+"""The largest share of an answer's word sequences that may stand in its text: more is no answer, but an excerpt."""
+_BOILERPLATE = re.compile(
+    r"(sure|certainly|of course|here is|here's|here are|absolutely|as an ai|i'm sorry|i am sorry|title:|summary:|"
+    r"headline:|subject:|the text states|the following text)"
+)
+_MARKUP = re.compile(r"```|\*\*|##|\||^\s*([-*•]|\d+[.)])\s", re.MULTILINE)
+_HOLES = re.compile(r"\[[A-Za-z][^\]]*\]|<[A-Za-z][^>]*>")
+_PROGRAMS = re.compile(
+    r"\b(code|function|python|javascript|java|program|algorithm|sql|html|css|array|api|words?|sentences?)\b|[`{}<>=]"
+)
+
+
+def is_general_turn(turn: str) -> bool:
+    """Check whether a turn asks for a text: not for a program, and not for a length of its own."""
+    return 4 <= len(turn.split()) <= 60 and not _PROGRAMS.search(turn.lower())
+
+
+def is_document(text: str) -> bool:
+    """Check whether a text is long enough, plain, and has no holes to be filled in."""
+    return len(text.split()) >= 60 and not _MARKUP.search(text) and not _HOLES.search(text) and not is_looping(text)
+
+
+def fault(ask: Ask, answer: str | None) -> str:
+    """Return why an answer is left out; "" if it is kept. None is an answer that a limit cut."""
+    if answer is None:
+        return "cut"
+    if len(answer.split()) < 2:
+        return "empty"
+    if _BOILERPLATE.match(answer.lower()):
+        return "boilerplate"
+    if _MARKUP.search(answer) or _HOLES.search(answer):
+        return "markup"
+    if is_looping(answer):
+        return "loops"
+    if not ask.title and not ends_sentence(answer):
+        return "breaks off"
+    if ask.title and len(answer.split()) > 2 * ask.words + 10:
+        return "no title"
+    if not ask.text:
+        return ""
+    if foreign_words(answer, ask.text):
+        return "foreign"
+    if len(answer.split()) > 0.9 * len(ask.text.split()):
+        return "longer than its text"
+    return "copied" if copied(answer, ask.text) > MOST_COPIED else ""
+
+
+def copied(answer: str, source: str, size: int = 8) -> float:
+    """Return the share of an answer's word sequences that its source has; 0 for a short answer."""
+    of, have = answer.lower().split(), source.lower().split()
+    known = {tuple(have[start : start + size]) for start in range(len(have))}
+    grams = [tuple(of[start : start + size]) for start in range(len(of) - size + 1)]
+    return sum(gram in known for gram in grams) / len(grams) if len(grams) > size else 0.0
