@@ -24,6 +24,7 @@ TURN_TOKENS, DOCUMENT_TOKENS, ANSWER_TOKENS = 70, 800, 720  # the most tokens of
 DOCUMENT_WORDS = (100, 180, 300, 450)
 FOREIGN = 0.12  # share of the documents in other languages
 DRAWN = 0.95  # of the likelihood, that tokens are drawn from
+DOCUMENT_TEMPERATURE = 0.7  # small models lose the thread of a long text at 1
 _BATCH_TOKENS = {"cuda": 49_152, "cpu": 4_096}  # tokens that are read in one pass
 _BATCH_TEXTS = {"cuda": 512, "cpu": 16}  # texts that are drawn at the same time
 _MARK = "@@@@"
@@ -79,7 +80,9 @@ class Author:
             )
             for ask in asked
         ]
-        texts = [re.sub(r"\n{3,}", "\n\n", text.strip()) for text in self._draw(chats, DOCUMENT_TOKENS)]
+        texts = [
+            re.sub(r"\n{3,}", "\n\n", text.strip()) for text in self._draw(chats, DOCUMENT_TOKENS, DOCUMENT_TEMPERATURE)
+        ]
         pairs = zip(texts, languages, strict=True)
         return [Document(text, language) for text, language in pairs if text and is_document(text)]
 
@@ -127,7 +130,7 @@ class Author:
             yield batch
 
     @torch.inference_mode()
-    def _draw(self, begun: Sequence[str], most: int) -> list[str]:
+    def _draw(self, begun: Sequence[str], most: int, temperature: float = 1.0) -> list[str]:
         """Continue prompts by drawing tokens; "" where the limit cut the text."""
         written, size = [], _BATCH_TEXTS[self.device]
         eos = self.tokenizer.eos_token_id
@@ -137,6 +140,7 @@ class Author:
                 list(begun[start : start + size]), return_tensors="pt", padding=True, add_special_tokens=False
             ).to(self.device)
             options: dict[str, Any] = {"do_sample": True, "top_p": DRAWN, "top_k": 0, "max_new_tokens": most}
+            options["temperature"] = temperature
             ids = self.base.generate(**batch, **options)[:, batch["input_ids"].shape[1] :].tolist()
             texts = [row[: row.index(eos)] if eos in row else [] for row in ids]
             written += [self.tokenizer.decode(row, skip_special_tokens=True) for row in texts]
