@@ -12,7 +12,7 @@ QUESTION = Example("q1", "answer: a king context: There was a king.", "Who was t
 
 
 def test_templates_make_prompts_and_messages() -> None:
-    assert list(TEMPLATES) == ["summarize", "question", "rewrite", "title", "chat"]
+    assert list(TEMPLATES) == ["summarize", "question", "rewrite", "title", "chat", "instruct"]
     assert TEMPLATES["summarize"].prompt(EXAMPLE) == EXAMPLE.source
     assert TEMPLATES["summarize"].prompt(EXAMPLE, "summarize: ") == f"summarize: {EXAMPLE.source}"
     assert TEMPLATES["chat"].messages(EXAMPLE) == [{"role": "user", "content": EXAMPLE.source}]

@@ -48,7 +48,7 @@ from impatience.writing.writer import load
 times.append(time.time())
 writer = load(sys.argv[1] or None, quiet=True)
 times.append(time.time())
-pieces = writer.stream(Request("", sys.argv[2], int(sys.argv[3]), Unit.WORDS, Landing.NATURAL, None))
+pieces = writer.stream(Request("", sys.argv[2], int(sys.argv[3]), Unit.WORDS, Landing.NATURAL))
 next(pieces)
 times.append(time.time())
 list(pieces)

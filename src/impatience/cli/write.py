@@ -234,7 +234,7 @@ def _requests(
     for file, text in texts.items():
         for unit, value in lengths:
             target, target_unit = ratio_target(text, value) if unit is None else (int(value), Unit(unit))
-            requests.append(Request(file, text, target, target_unit, Landing(landing), task))
+            requests.append(Request(file, text, target, target_unit, Landing(landing), task=task))
     return requests, bool(failures)
 
 

@@ -34,6 +34,8 @@ class Request:
     history: tuple[tuple[str, str], ...] = ()  # messages before the text, e.g. turns of a chat: (role, text) pairs
     prefix: tuple[int, ...] = ()  # ids of the new text that are written already; the model continues them
     draw: int = 0  # number of the draw of the rest (``control.sampling``); 0 takes the likeliest tokens
+    within: tuple[int, int] | None = None  # lengths that are on target, first and last; None is the target alone
+    instruction: str = ""  # what to write, in a user's words, instead of a task
     references: tuple[str, ...] = ()  # texts to compare the new one with in an evaluation; may be empty
     group: str = ""  # group in an evaluation report; "" for none
     example: str = ""  # id of the example that an evaluation request comes from
@@ -60,6 +62,12 @@ class Request:
                 raise OptionError(f"history: there is no role {reprlib.repr(role)}. Give one of {', '.join(_ROLES)}.")
         object.__setattr__(self, "unit", Unit(self.unit))
         object.__setattr__(self, "landing", Landing.parse(self.landing))
+
+    def accepts(self, length: int) -> bool:
+        """Check whether a text of this length is on target; with ``at_most`` a shorter one is, too."""
+        if self.within is not None:
+            return self.within[0] <= length <= self.within[1]
+        return length <= self.target if self.landing is Landing.AT_MOST else length == self.target
 
     def as_example(self) -> Example:
         """Return the source as an example without a target, for an ``Encoder``."""

@@ -47,7 +47,7 @@ def is_met(request: Request, result: Result) -> bool:
 
 def natural_landing(request: Request, result: Result) -> Landed:
     """Return how a text that was written with the natural landing landed, by the landing of its request."""
-    return judge_landing(_on_target(request, result) and result.ended, result.finished, result.looping)
+    return judge_landing(request.accepts(result.length) and result.ended, result.finished, result.looping)
 
 
 def best_result(request: Request, results: Iterable[Result]) -> Result | None:
@@ -133,7 +133,3 @@ def describe_retry(request: Request, first: Result, attempts: Sequence[Request])
     faults = ", looping" if first.looping else "" if first.finished else ", not finished"
     endings = "another ending" if len(attempts) == 1 else f"{len(attempts)} other endings"
     return f"{first.length} of {request.target} {request.unit}{faults}; trying {endings}"
-
-
-def _on_target(request: Request, result: Result) -> bool:
-    return result.length <= request.target if request.landing is Landing.AT_MOST else result.length == request.target

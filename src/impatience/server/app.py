@@ -162,7 +162,7 @@ class _WriteCall:
 
     def request(self) -> Request:
         target, unit = self.body.target.length_and_unit
-        return Request(self._id, self.body.text, target, unit, Landing.parse(self.body.landing), self.body.task)
+        return Request(self._id, self.body.text, target, unit, Landing.parse(self.body.landing), task=self.body.task)
 
     def reply(self, result: Result, _: int = 0) -> dict[str, Any]:
         return {"id": self._id, "model": self.service.name, "text": result.text, "report": report_fields(result)}

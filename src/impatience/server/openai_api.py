@@ -75,7 +75,7 @@ class CompletionCall:
         text, history = _conversation(self.body) if isinstance(self.body, ChatBody) else (self.body.text, ())
         # The messages of a chat say what to do; a model that does not take chats does what it was trained for.
         task = self.body.task or ("chat" if self.service.writer.prompts.takes_chats else None)
-        return Request(self._id, text, target, unit, landing, task, history)
+        return Request(self._id, text, target, unit, landing, task=task, history=history)
 
     def reply(self, result: Result, source_tokens: int) -> dict[str, Any]:
         """Return the whole reply."""

@@ -234,4 +234,5 @@ def _request(name: str, row: Mapping[str, Any], defaults: RowDefaults) -> Reques
         target, unit = ratio_target(text, defaults.ratio)
     if target is None:
         raise DataError(f"It has no length. Give one of {', '.join(Unit)} in the row, or --words for all rows.")
-    return Request(name, text, target, unit, given.get("landing", defaults.landing), given.get("task", defaults.task))
+    landing, task = given.get("landing", defaults.landing), given.get("task", defaults.task)
+    return Request(name, text, target, unit, landing, task=task)

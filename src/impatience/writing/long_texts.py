@@ -100,7 +100,7 @@ def _part_requests(request: Request, prompts: Prompts, output: int) -> list[Requ
     task = "rewrite" if request.task == "rewrite" and not prompts.trained else None
     targets = [max(least, whole * size // sum(sizes)) for size in sizes]
     return [
-        Request(f"{request.id}, part {number}", text, target, Unit.TOKENS, Landing.AT_MOST, task)
+        Request(f"{request.id}, part {number}", text, target, Unit.TOKENS, Landing.AT_MOST, task=task)
         for number, (text, target) in enumerate(zip(texts, targets, strict=True), 1)
     ]
 

@@ -81,7 +81,7 @@ class Writer:
             names = " and ".join(given) or "no length"
             raise TargetError(f"Got {names}: give one of words, characters, sentences and tokens.")
         ((unit, target),) = given.items()
-        request = Request("", text, target, unit, Landing.parse(landing), task)
+        request = Request("", text, target, unit, Landing.parse(landing), task=task)
         return self.write_many([request], tries=tries, **kwargs)[0]
 
     def write_many(
