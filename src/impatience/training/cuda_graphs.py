@@ -1,7 +1,8 @@
 """Training steps as CUDA graphs: recorded once for each shape of batch, then replayed.
 
 A small model on a large GPU waits for the CPU to launch thousands of small kernels; a graph launches them all at once.
-Every graph writes gradients to the same tensors, so the optimizer needs no change.
+Every graph writes gradients to the same tensors, so the optimizer needs no change. The memory of recordings is never
+freed, so only small steps are recorded, and only while there is room; all others are plain.
 
 While a step is recorded, transformers cannot look at positions to see that nothing is packed, and so gives attention a
 mask that plain steps do without. With such a mask, the gradients of cuDNN's attention can be NaN where queries and keys
@@ -20,6 +21,9 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 CAUSAL = "impatience_causal"  # name of causal attention without a mask among transformers' attentions
+
+MOST_TOKENS = 8192  # a step over more tokens is not recorded: its kernels take longer than their launches
+SPARE = 0.5  # nor is any while less than this share of the GPU's memory is free
 
 Body = Callable[[dict[str, Tensor]], Tensor]
 Recording = tuple[Any, dict[str, Tensor], Tensor]  # a graph, the tensors it reads, and the loss it writes
@@ -44,6 +48,9 @@ class TrainingGraphs:
             weight.grad = gradient
         key = (variant, tuple((name, tensor.shape) for name, tensor in inputs.items()))
         if key not in self.recordings:
+            if not self._is_worth_it(inputs):
+                torch._foreach_zero_(self.gradients)
+                return body(inputs).detach()
             with causal_attention(self.model):
                 self.recordings[key] = self._record(inputs, body)
         graph, read, loss = self.recordings[key]
@@ -51,6 +58,11 @@ class TrainingGraphs:
             read[name].copy_(tensor)
         graph.replay()
         return loss.clone()
+
+    def _is_worth_it(self, inputs: dict[str, Tensor]) -> bool:
+        """Check whether a step is small, and memory is left for one more recording and for plain steps."""
+        free, total = torch.cuda.mem_get_info()
+        return max(tensor.numel() for tensor in inputs.values()) <= MOST_TOKENS and free > SPARE * total
 
     def _record(self, inputs: dict[str, Tensor], body: Body) -> Recording:
         static = {name: tensor.clone() for name, tensor in inputs.items()}

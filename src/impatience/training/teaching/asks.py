@@ -15,15 +15,22 @@ import yaml
 from impatience.data import instruct
 from impatience.lengths import Unit, measure, split_sentences
 
-WORDS_A_SENTENCE = 18
-CHARACTERS_A_WORD = 6
 SHORT = (5, 28)  # words of a title and the like
 LONG = (10, 400)  # words of other texts; over a document at most ``SHARE`` of its words
 TURN = (12, 500)  # words of answers to turns
 SHARE = 0.6
 SHORT_TASKS = 0.25  # share of the asks over a document that are for a title and the like
+# Lengths up to so many words, and how the author is asked for them: it writes shorter when asked for sentences.
+_PHRASES = (
+    (14, "in one short sentence"),
+    (28, "in one sentence"),
+    (48, "in two short sentences"),
+    (70, "in two or three sentences"),
+    (math.inf, "in about {words} words"),
+)
 UNNAMED = 0.2  # share of the rows whose prompt does not name the length: the signal alone says it
-PREFIXES = 2  # the most rows that are made of the first sentences of an answer
+PREFIXES = 2  # rows that are made of the first sentences of an answer; of a long one, one for each 30 words
+WORDS_A_PREFIX = 30
 
 
 @cache
@@ -57,9 +64,9 @@ class Ask:
 
     def message(self) -> str:
         """Return what the author reads. To be told to stay with the text would make it copy the text instead."""
-        length = f"in about {self.words} words"
         if not self.text:
-            return f"{self.instruction} Answer {length} of plain prose, without headings or lists."
+            return f"{self.instruction} Answer in about {self.words} words of plain prose, without headings or lists."
+        length = next(phrase for most, phrase in _PHRASES if self.words <= most).format(words=self.words)
         if self.instruction[-1] != ".":
             return f"{self.instruction} Answer {length}.\n\n{self.text}"
         return f"{self.instruction[:-1]} {length}.\n\n{self.text}"
@@ -97,7 +104,8 @@ def rows_of(ask: Ask, answer: str, chance: random.Random) -> Iterator[tuple[str,
     """
     sentences = split_sentences(answer)
     counts = list(range(1, len(sentences)))
-    chosen = chance.sample(counts, min(PREFIXES, len(counts))) if "\n" not in answer.strip() else []
+    most = max(PREFIXES, len(answer.split()) // WORDS_A_PREFIX)
+    chosen = chance.sample(counts, min(most, len(counts))) if "\n" not in answer.strip() else []
     for target in [answer, *(" ".join(sentences[:count]) for count in chosen)]:
         yield instruct(ask.instruction, ask.text, _name_length(target, chance)), target
 

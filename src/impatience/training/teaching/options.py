@@ -16,7 +16,9 @@ class TeachOptions:
     documents: int = option(1500, "documents that the model writes to give instructions over, about")
     asks: int = option(3, "instructions over each document and text; half as many lengths for each turn")
     answers: int = option(12_000, "the most instructions that are answered")
-    doubted: float = option(0.2, "share of the answers over a text that are left out: those that the model doubts most")
+    doubted: float = option(
+        0.35, "share of the answers over a text that are left out: those that the model doubts most"
+    )
     steps: int = option(2400, "training steps")
     batch_size: int = option(16, "rows of a step")
     rank: int = option(16, "rank of the adapters")

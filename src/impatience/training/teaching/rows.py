@@ -90,32 +90,36 @@ class Rows:
         while part := asks[len(done) : len(done) + _PART]:
             answers = author.answers([ask.message() for _, ask in part])
             rows: list[dict[str, Any]] = [
-                {"split": split, "ask": ask.to_dict(), "answer": answer, "fault": fault(ask, answer)}
+                {"split": split, "ask": ask.to_dict(), "answer": answer}
                 for (split, ask), answer in zip(part, answers, strict=True)
             ]
-            kept = [row for row in rows if not row["fault"] and row["ask"]["text"]]
+            kept = [row for row in rows if row["ask"]["text"] and not _fault(row)]
             support = author.support([(row["ask"]["text"], row["answer"]) for row in kept])
             for row, value in zip(kept, support, strict=True):
                 row["support"] = round(value, 4)
             file.append(rows)
             done += rows
-            self.report(f"{len(done):,} of {len(asks):,} answers, {sum(not row['fault'] for row in done):,} kept")
+            self.report(f"{len(done):,} of {len(asks):,} answers, {sum(not _fault(row) for row in done):,} kept")
         return done
 
     def _save(self, answered: Sequence[dict[str, Any]]) -> None:
         """Leave out the answers that their author believes least, and write the rows; those to train on last."""
-        values = sorted(row["support"] for row in answered if "support" in row)
+        faults = [_fault(row) for row in answered]
+        values = sorted(
+            row["support"] for row, wrong in zip(answered, faults, strict=True) if not wrong and "support" in row
+        )
         bound = values[int(self.options.doubted * len(values))] if values else 0.0
-        for row in answered:
-            if row.get("support", 1.0) < bound:
-                row["fault"] = "doubted"
-        self.report(f"answers left out: {dict(Counter(row['fault'] for row in answered if row['fault']))}")
+        faults = [
+            wrong or ("doubted" if row.get("support", 1.0) < bound else "")
+            for row, wrong in zip(answered, faults, strict=True)
+        ]
+        self.report(f"answers left out: {dict(Counter(filter(None, faults)))}")
         for split, file in (("validation", self.validation), ("train", self.train)):
             chance = random.Random(f"{self.options.seed} {split}")
             pairs = [
                 pair
-                for row in answered
-                if row["split"] == split and not row["fault"]
+                for row, wrong in zip(answered, faults, strict=True)
+                if row["split"] == split and not wrong
                 for pair in rows_of(Ask(**row["ask"]), row["answer"], chance)
             ]
             if len(pairs) < LEAST_ROWS:
@@ -131,3 +135,7 @@ class Rows:
             words = sorted(len(target.split()) for _, target in pairs)
             shown = ", ".join(str(words[round(share * (len(words) - 1))]) for share in (0.05, 0.25, 0.5, 0.75, 0.95))
             self.report(f"{len(pairs):,} rows for {split}; words at 5, 25, 50, 75, 95 %: {shown}")
+
+
+def _fault(row: dict[str, Any]) -> str:
+    return fault(Ask(**row["ask"]), row["answer"])
