@@ -1,4 +1,4 @@
-"""Sets that ``impatience data build`` makes, in one folder: ``<stem>.<split>.jsonl.xz``, benchmarks ``<name>.jsonl.xz``."""
+"""Sets that ``impatience data build`` makes: ``<stem>.<split>.jsonl.xz``, and benchmarks ``<name>.jsonl.xz``."""
 
 from __future__ import annotations
 

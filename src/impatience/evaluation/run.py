@@ -55,7 +55,7 @@ class EvaluatedModel:
     name: str  # short name
     source: str  # folder or name that it was loaded from
     generator: TextGenerator  # writes texts with it
-    prompt: Mapping[str, Any]  # options of its prompts: template, prefix and max_source_tokens
+    prompt: Mapping[str, Any]  # options of its prompts, as ``load_evaluated_model`` takes them
 
 
 def load_evaluated_model(
@@ -64,6 +64,7 @@ def load_evaluated_model(
     template: str | None = None,
     prefix: str | None = None,
     max_source_tokens: int | None = None,
+    names_length: bool | None = None,
     generate: Mapping[str, Any] | None = None,
     quiet: bool = False,
 ) -> EvaluatedModel:
@@ -74,6 +75,8 @@ def load_evaluated_model(
         template: Template of the prompt; by default that of the training, else ``"summarize"``.
         prefix: Text before every source; by default that of the training, else none.
         max_source_tokens: Length in tokens to which sources are cut; by default that of the training, else 1024.
+        names_length: Whether a steered text's prompt names its length too, as ``Writer`` does; by default if the model
+            was taught by ``instruct``. A template without an instruction never does.
         generate: Further arguments of ``generate`` for every strategy, e.g. ``{"no_loops": 6}``; they override those
             that were saved with the model.
         quiet: Show no progress.
@@ -97,6 +100,8 @@ def load_evaluated_model(
         raise OptionError(f"max_source_tokens={prompt['max_source_tokens']}: give at least 1.")
     room = opened.family.source_room(unwrap(opened.base))
     prompt["max_source_tokens"] = min(filter(None, (prompt["max_source_tokens"], room)))
+    if names_length if names_length is not None else trained.get("template") == "instruct":
+        prompt["names_length"] = True
     tokenizer = opened.vocabulary.require_tokenizer(Unit.WORDS)
     encoder = Encoder(tokenizer, opened.family.encoder_decoder, **prompt)
     settings = {**generation_settings(trained), **(generate or {})}
