@@ -35,10 +35,8 @@ class Instructed(Limited):
         self.check(generator)
         rows = []
         for request in requests:
-            instruction, encoder = (
-                self.instruction(generator, request),
-                copy.copy(generator.encoder.for_task(request.task)),
-            )
+            instruction = self.instruction(generator, request)
+            encoder = copy.copy(generator.encoder.for_task(request.task))
             whole = f"{encoder.template.instruction} {instruction}".strip()
             encoder.template = replace(encoder.template, instruction=whole)
             encoder.max_source_tokens += len(generator.encode(f" {instruction}"))
