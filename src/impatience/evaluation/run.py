@@ -25,6 +25,7 @@ from impatience.control.loading import generation_settings, name_from_anywhere, 
 from impatience.control.model import LengthControlled
 from impatience.data import Encoder, Request, Spec, checksum, load
 from impatience.decoding.generator import TextGenerator
+from impatience.decoding.results import Result
 from impatience.engines import Engine, Task, in_order
 from impatience.engines import choose as choose_engine
 from impatience.errors import DataError, OptionError, ReportError
@@ -34,6 +35,7 @@ from impatience.evaluation.report import EvalReport
 from impatience.evaluation.scoring import DEFAULT_BUCKET, DEFAULT_METRICS, choose, choose_metrics, name_of, score
 from impatience.families import unwrap
 from impatience.files import lock_folder
+from impatience.judging import Landed, judge_landing
 from impatience.lengths import Unit
 from impatience.methods import METHODS
 from impatience.metrics import Metric, Prediction
@@ -303,12 +305,20 @@ def _write_batch(generator: TextGenerator, strategy: Strategy, seed: int, batch:
             generator.vocabulary.count(result.ids, Unit.TOKENS),
             result.ended,
             result.finished,
-            result.landed,
+            judge_by_request(request, result),
             result.eos_probability,
             result.tokens_spent,
         )
         for request, result in zip(requests, results, strict=True)
     ]
+
+
+def judge_by_request(request: Request, result: Result) -> Landed:
+    """Return how a text landed, by all lengths that its request accepts: strategies judge by the target alone."""
+    if request.within is None or result.landed != "missed":
+        return result.landed
+    on_target = result.ended and request.accepts(result.length)
+    return judge_landing(on_target, result.own_end and result.finished, result.looping)
 
 
 def load_batch_writer(
