@@ -199,39 +199,38 @@ def strategies(study: str, *tasks: str) -> str:
 
 def benchmark(study: str, data: str) -> str:
     """Return a table of every way to write the texts of a benchmark, and what it costs."""
-    tasks = sorted(folder.name for folder in (ROOT / "results" / study).glob(f"{data}-*"))
-    columns: dict[str, tuple[str, float]] = {
-        "error, %": ("relative_error", 100),
-        "exact, %": ("exact", 100),
-        "finished, %": ("finished", 100),
-        "ROUGE-L": ("rougeL", 100),
-        "BERTScore": ("bertscore_f1", 100),
-        **{f"LS, {kind}": (f"{kind.replace(' ', '_')}_ls", 1) for kind in ("equal to", "at most", "at least")},
-        "LD, equal to, %": ("equal_to_ld", 100),
-        "tokens spent": ("tokens_spent", 1),
+    scores = {"error, %": ("relative_error", 100), "exact, %": ("exact", 100)}
+    if data == "lifebench":  # its targets are not the lengths that are required, so LIFEBench's own scores are shown
+        scores = {f"LS, {kind}": (f"{kind.replace(' ', '_')}_ls", 1) for kind in ("equal to", "at most", "at least")}
+    scores |= {"finished, %": ("finished", 100), "ROUGE-L": ("rougeL", 100), "BERTScore": ("bertscore_f1", 100)}
+    scores["tokens spent"] = ("tokens_spent", 1)
+    columns: dict[str, Pick] = {
+        title: (lambda report, name=name, factor=factor: factor * report.scores[name].value)
+        for title, (name, factor) in scores.items()
     }
+    if data == "lifebench":
+        columns = {"LD, equal to, ≤ 512, %": _deviation} | columns
+    tasks = sorted(folder.name for folder in (ROOT / "results" / study).glob(f"{data}-*"))
     found = [
-        (model, row, task, seeds[0])
-        for model, row in ((model, row) for model in MODELS for row in ("asked", "taught"))
+        (f"{MODELS[model]}, {ROWS[row]}", task.removeprefix(f"{data}-").replace("-", ", "), seeds)
+        for model in MODELS
+        for row in ("asked", "taught")
         for task in tasks
         if (seeds := read(study, task).get(model, {}).get(row))
     ]
-    known = {name for *_, one in found for name, score in one.scores.items() if math.isfinite(score.value)}
-    if data != "lifebench":  # elsewhere every text must be "equal to" its target, which the error says
-        known -= {name for name in known if name.endswith(("_ls", "_ld"))}
-    shown = {title: column for title, column in columns.items() if column[0] in known}
-    lines = [
-        [
-            f"{MODELS[model]}, {ROWS[row]}",
-            task.removeprefix(f"{data}-").replace("-", ", "),
-            *(
-                _cell([factor * one.scores[name].value] if name in one.scores else [])
-                for name, factor in shown.values()
-            ),
-        ]
-        for model, row, task, one in found
-    ]
-    return _lines(["model", "way", *shown], lines)
+    cells = {
+        title: [_cell([value for value in _picked(pick, seeds) if math.isfinite(value)]) for *_, seeds in found]
+        for title, pick in columns.items()
+    }
+    cells = {title: column for title, column in cells.items() if any(column)}
+    lines = [[model, way, *(column[n] for column in cells.values())] for n, (model, way, _) in enumerate(found)]
+    return _lines(["model", "way", *cells], lines)
+
+
+def _deviation(report: EvalReport) -> float:
+    """Return the length deviation of "equal to", in per cent, over the lengths up to 512 words."""
+    lengths = [group for group in report.groups if group.startswith("equal to ") and int(group.split()[-1]) <= 512]
+    return 100 * mean(report.groups[group]["equal_to_ld"].value for group in lengths) if lengths else math.nan
 
 
 def _table(study: str, tasks: Sequence[str], columns: dict[str, Pick], needed: str = "mae") -> str:

@@ -76,21 +76,24 @@ def test_a_row_gets_the_model_that_is_named() -> None:
 
 
 def test_a_table_of_a_benchmark_shows_what_each_way_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scores(values: dict[str, float]) -> dict[str, Score]:
+        return {name: Score(value, value, value, 2) for name, value in values.items()}
+
     tables = module("tables")
-    scores = {"relative_error": 0.05, "exact": 0.5, "finished": 1.0, "rougeL": math.nan, "equal_to_ls": 90.0}
+    groups = {"equal to 16": 0.05, "equal to 512": 0.15, "equal to 1024": 0.9, "at most 16": math.nan}
     for way, run, spent in (("natural", "500m-taught-0", 21.0), ("prompted-cut", "500m-asked-0", 55.0)):
         folder = tmp_path / "results" / "benchmarks" / f"lifebench-{way}"
         folder.mkdir(parents=True)
-        values = scores | {"tokens_spent": spent}
-        found = {name: Score(value, value, value, 2) for name, value in values.items()}
-        EvalReport({"name": run}, {}, 2, found, {}, {}).save(folder)
+        found = scores({"finished": 1.0, "rougeL": math.nan, "equal_to_ls": 90.0, "tokens_spent": spent})
+        by_group = {group: scores({"equal_to_ld": value}) for group, value in groups.items()}
+        EvalReport({"name": run}, {}, 2, found, by_group, {}).save(folder)
         (folder / "report.json").rename(folder / f"{run}.json")
     monkeypatch.setattr(tables, "ROOT", tmp_path)
     assert tables.benchmark("benchmarks", "lifebench").splitlines() == [
-        "| model | way | error, % | exact, % | finished, % | LS, equal to | tokens spent |",
-        "|---|---|---|---|---|---|---|",
-        "| Qwen2.5-Coder-0.5B, as it is | prompted, cut | 5.00 | 50.0 | 100.0 | 90.0 | 55.0 |",
-        "| Qwen2.5-Coder-0.5B, taught | natural | 5.00 | 50.0 | 100.0 | 90.0 | 21.0 |",
+        "| model | way | LD, equal to, ≤ 512, % | LS, equal to | finished, % | tokens spent |",
+        "|---|---|---|---|---|---|",
+        "| Qwen2.5-Coder-0.5B, as it is | prompted, cut | 10.0 | 90.0 | 100.0 | 55.0 |",
+        "| Qwen2.5-Coder-0.5B, taught | natural | 10.0 | 90.0 | 100.0 | 21.0 |",
     ]
     assert tables.benchmark("benchmarks", "xsum") == "*Not run yet.*"
 
