@@ -1,11 +1,13 @@
 """Run a list of experiments, several at a time: train, then write with every trained model.
 
     python study/run.py study/a.yaml OUT [--workers 5] [--seconds 540] [--data FOLDER] [--only PATTERNS] [--rows FOLDER]
+                        [--model MODEL-ROW=FOLDER] [--limit 8]
 
 The list is YAML: ``defaults``, ``tasks``, ``models`` and ``rows``. Every row runs on every model (or those named in its
 ``only``) with every seed (``seeds``: how many), as ``<model>-<row>-<seed>``. Models and rows name a ``recipe`` and its
 changes (``set``), or a ``model`` that exists already, and the texts to write at the end (``write``: names of ``tasks``,
 each the options of ``impatience.evaluation.run.evaluate``; ``settings`` go to ``load_evaluated_model``).
+``--model`` names the model of a row, and ``--limit`` the most examples of every task.
 
 It does what ``impatience train RECIPE --set …`` and ``impatience evaluate … --no-score`` do, in long-lived processes.
 Each process reads and tokenizes data once; with ``--rows`` it is stored there once for all, and ``--workers 0`` only
@@ -39,10 +41,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=None)
     parser.add_argument("--only", default="*", help="patterns of run names, separated by commas, in this order")
     parser.add_argument("--rows", type=Path, default=None)
+    parser.add_argument("--model", action="append", default=[], help="MODEL-ROW=FOLDER; can be repeated")
+    parser.add_argument("--limit", type=int, default=None)
     wanted = parser.parse_args()
     content = yaml.safe_load(wanted.list.read_text(encoding="utf-8"))
     deadline = time.time() + wanted.seconds
-    runs = expand(content)
+    runs = named_models(expand(content), wanted.model)
+    if wanted.limit:
+        content["tasks"] = {name: task | {"limit": wanted.limit} for name, task in content["tasks"].items()}
     names = [name for pattern in wanted.only.split(",") for name in fnmatch.filter(runs, pattern)]
     jobs = [
         (name, runs[name], content["tasks"], wanted.out, wanted.data, wanted.rows, deadline)
@@ -70,6 +76,18 @@ def expand(content: dict[str, Any]) -> dict[str, dict[str, Any]]:
                 changes["train.seed"] = seed
                 merged = {key: value for part in parts for key, value in part.items()}
                 runs[f"{model_name}-{row_name}-{seed}"] = {**merged, "set": changes}
+    return runs
+
+
+def named_models(runs: dict[str, dict[str, Any]], models: list[str]) -> dict[str, dict[str, Any]]:
+    """Return the runs with the models of the rows that are named, as ``MODEL-ROW=FOLDER``."""
+    for named in models:
+        row, _, folder = named.partition("=")
+        chosen = [name for name in runs if name.rpartition("-")[0] == row]
+        if not (chosen and folder):
+            rows = ", ".join(dict.fromkeys(name.rpartition("-")[0] for name in runs))
+            raise SystemExit(f"--model {named}: give MODEL-ROW=FOLDER, with one of {rows}.")
+        runs = runs | {name: runs[name] | {"model": folder} for name in chosen}
     return runs
 
 

@@ -20,6 +20,8 @@ from impatience.evaluation.report import REPORT
 from impatience.evaluation.scoring import score
 from impatience.metrics import METRICS
 
+SHOWN = ("mae", "relative_error", "exact", "finished", "rougeL", "bertscore_f1", "equal_to_ls", "tokens_spent")
+
 
 def main() -> None:
     """Score every folder that holds texts."""
@@ -50,8 +52,8 @@ def main() -> None:
             content["config"]["metrics"]["bertscore"]["model"] = Path(arguments.encoder).name
         content["environment"]["commit"] = content["environment"]["commit"] or arguments.commit
         file.write_text(json.dumps(rounded(content), separators=(",", ":")) + "\n", encoding="utf-8")
-        mae, exact = report.scores["mae"], report.scores["exact"]
-        print(f"{task.parent.name:32} {task.name:12} n {report.count:5} MAE {mae.value:8.2f} exact {exact.value:.1%}")
+        shown = [f"{name} {report.scores[name].value:.4g}" for name in SHOWN if name in report.scores]
+        print(f"{task.parent.name:32} {task.name:28} n {report.count:5}  {'  '.join(shown)}")
 
 
 def rounded(value: Any) -> Any:

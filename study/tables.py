@@ -8,6 +8,7 @@ mean over seeds; if there are several, the minimum and the maximum follow in bra
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from impatience.evaluation.report import EvalReport
 
 ROOT = Path(__file__).parents[1]
 MODELS = {"marian": "Marian (opus-mt-fr-en)", "t5": "T5 (flan-t5-small)", "smol": "SmolLM2-135M", "c": "SmolLM2-135M"}
+MODELS |= {"135m": "SmolLM2-135M", "500m": "Qwen2.5-Coder-0.5B", "1500m": "Qwen2.5-Coder-1.5B"}
 ROWS = {
     "paper-none": "none",
     "paper-pre": "PRE, raw ξ at the input (paper)",
@@ -36,6 +38,7 @@ ROWS = {
     "signal": "**glide**, first part of the training",
     "none": "none",
     "asked": "as it is",
+    "taught": "taught",
     "before": "the default model",
     "practice": "the same after practice",
     "base": "as in study A, 300 steps",
@@ -137,6 +140,7 @@ def band(study: str, task: str) -> str:
         "finished, %": lambda report: 100 * report.scores["finished"].value,
         "ROUGE-L": lambda report: 100 * report.scores["rougeL"].value,
         "BLEU": lambda report: report.scores["bleu"].value,
+        "tokens spent": lambda report: report.scores["tokens_spent"].value,
     }
     if "bertscore_f1" in _scores(study, task):
         columns["BERTScore"] = lambda report: 100 * report.scores["bertscore_f1"].value
@@ -188,8 +192,45 @@ def strategies(study: str, *tasks: str) -> str:
             for seeds in rows.values():
                 strategy = seeds[0].config["strategy"]["name"]
                 cells = [_cell([100 * r.scores[name].value for r in seeds]) for name in ("exact", "finished", "rougeL")]
+                cells.append(_cell([r.scores["tokens_spent"].value for r in seeds]))
                 lines.append([MODELS[model], strategy, _cell([r.scores["mae"].value for r in seeds]), *cells])
-    return _lines(["model", "strategy", "MAE", "exact, %", "finished, %", "ROUGE-L"], lines)
+    return _lines(["model", "strategy", "MAE", "exact, %", "finished, %", "ROUGE-L", "tokens spent"], lines)
+
+
+def benchmark(study: str, data: str) -> str:
+    """Return a table of every way to write the texts of a benchmark, and what it costs."""
+    scores = {"error, %": ("relative_error", 100), "exact, %": ("exact", 100)}
+    if data == "lifebench":  # its targets are not the lengths that are required, so LIFEBench's own scores are shown
+        scores = {f"LS, {kind}": (f"{kind.replace(' ', '_')}_ls", 1) for kind in ("equal to", "at most", "at least")}
+    scores |= {"finished, %": ("finished", 100), "ROUGE-L": ("rougeL", 100), "BERTScore": ("bertscore_f1", 100)}
+    scores["tokens spent"] = ("tokens_spent", 1)
+    columns: dict[str, Pick] = {
+        title: (lambda report, name=name, factor=factor: factor * report.scores[name].value)
+        for title, (name, factor) in scores.items()
+    }
+    if data == "lifebench":
+        columns = {"LD, equal to, ≤ 512, %": _deviation} | columns
+    tasks = sorted(folder.name for folder in (ROOT / "results" / study).glob(f"{data}-*"))
+    found = [
+        (f"{MODELS[model]}, {ROWS[row]}", task.removeprefix(f"{data}-").replace("-", ", "), seeds)
+        for model in MODELS
+        for row in ("asked", "taught")
+        for task in tasks
+        if (seeds := read(study, task).get(model, {}).get(row))
+    ]
+    cells = {
+        title: [_cell([value for value in _picked(pick, seeds) if math.isfinite(value)]) for *_, seeds in found]
+        for title, pick in columns.items()
+    }
+    cells = {title: column for title, column in cells.items() if any(column)}
+    lines = [[model, way, *(column[n] for column in cells.values())] for n, (model, way, _) in enumerate(found)]
+    return _lines(["model", "way", *cells], lines)
+
+
+def _deviation(report: EvalReport) -> float:
+    """Return the length deviation of "equal to", in per cent, over the lengths up to 512 words."""
+    lengths = [group for group in report.groups if group.startswith("equal to ") and int(group.split()[-1]) <= 512]
+    return 100 * mean(report.groups[group]["equal_to_ld"].value for group in lengths) if lengths else math.nan
 
 
 def _table(study: str, tasks: Sequence[str], columns: dict[str, Pick], needed: str = "mae") -> str:
@@ -248,7 +289,7 @@ def _lines(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 TABLES: dict[str, Callable[..., str]] = {
-    function.__name__: function for function in (band, lengths, strategies, changes, factor)
+    function.__name__: function for function in (band, lengths, strategies, changes, factor, benchmark)
 }
 
 if __name__ == "__main__":

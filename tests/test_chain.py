@@ -119,9 +119,12 @@ def reports(folder: Path, data: Path, trained: Path, methods: dict[str, Path]) -
 
 @pytest.fixture(scope="module")
 def by_protocol(folder: Path, data: Path, trained: Path) -> dict[str, list[Path]]:
-    """Reports of the trained model, with its signal and without, by every protocol but that of ``reports``."""
+    """Reports of the trained model, with its signal and without, by every protocol but that of ``reports``.
+
+    The tasks of ``lifebench`` are a data set of their own, see tests/evaluation/test_lifebench.py.
+    """
     folders = {}
-    for protocol in [name for name in PROTOCOLS if name != "reference"]:
+    for protocol in [name for name in PROTOCOLS if name not in ("reference", "lifebench")]:
         out = folder / "protocols" / protocol
         changes = settings(f"plain.limit={LIMIT}", *(f"protocol.{option}" for option in OPTIONS.get(protocol, ())))
         words = ["--protocol", protocol, *changes, "--strategy", "natural,plain", "--bucket", 10, "--out", out]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import sys
 from collections import Counter
 from functools import partial
@@ -17,6 +18,7 @@ from impatience.bench.base import BenchSetup, generate_options
 from impatience.config import build
 from impatience.control.generation import GenerateSteering
 from impatience.decoding.results import Result
+from impatience.evaluation.report import EvalReport, Score
 from impatience.protocols import PROTOCOLS
 from impatience.strategies import STRATEGIES
 from impatience.training.recipe import load_recipe
@@ -60,7 +62,40 @@ def test_every_run_of_a_list_has_a_recipe_and_tasks_that_are_accepted(file: Path
         for task in run["write"]:
             protocol = content["tasks"][task].get("protocol", {"name": "reference"})
             build(PROTOCOLS[protocol["name"]], {k: v for k, v in protocol.items() if k != "name"}, task)
-            assert content["tasks"][task].get("strategy", "natural") in STRATEGIES
+            strategy = content["tasks"][task].get("strategy", "natural")
+            build(STRATEGIES[strategy], content["tasks"][task].get("strategy_options", {}), task)
+
+
+def test_a_row_gets_the_model_that_is_named() -> None:
+    runs = module("run").expand(yaml.safe_load((STUDY / "benchmarks.yaml").read_text(encoding="utf-8")))
+    named = module("run").named_models(runs, ["500m-taught=here"])
+    assert {name for name, run in named.items() if run["model"] == "here"} == {"500m-taught-0"}
+    for wrong in ("500m-tought=here", "500m-taught", "500m-taught-0=here"):
+        with pytest.raises(SystemExit, match="give MODEL-ROW=FOLDER, with one of 135m-taught, 500m-taught"):
+            module("run").named_models(runs, [wrong])
+
+
+def test_a_table_of_a_benchmark_shows_what_each_way_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scores(values: dict[str, float]) -> dict[str, Score]:
+        return {name: Score(value, value, value, 2) for name, value in values.items()}
+
+    tables = module("tables")
+    groups = {"equal to 16": 0.05, "equal to 512": 0.15, "equal to 1024": 0.9, "at most 16": math.nan}
+    for way, run, spent in (("natural", "500m-taught-0", 21.0), ("prompted-cut", "500m-asked-0", 55.0)):
+        folder = tmp_path / "results" / "benchmarks" / f"lifebench-{way}"
+        folder.mkdir(parents=True)
+        found = scores({"finished": 1.0, "rougeL": math.nan, "equal_to_ls": 90.0, "tokens_spent": spent})
+        by_group = {group: scores({"equal_to_ld": value}) for group, value in groups.items()}
+        EvalReport({"name": run}, {}, 2, found, by_group, {}).save(folder)
+        (folder / "report.json").rename(folder / f"{run}.json")
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    assert tables.benchmark("benchmarks", "lifebench").splitlines() == [
+        "| model | way | LD, equal to, ≤ 512, % | LS, equal to | finished, % | tokens spent |",
+        "|---|---|---|---|---|---|",
+        "| Qwen2.5-Coder-0.5B, as it is | prompted, cut | 10.0 | 90.0 | 100.0 | 55.0 |",
+        "| Qwen2.5-Coder-0.5B, taught | natural | 10.0 | 90.0 | 100.0 | 21.0 |",
+    ]
+    assert tables.benchmark("benchmarks", "xsum") == "*Not run yet.*"
 
 
 def test_a_profile_lists_what_runs_in_a_step() -> None:

@@ -24,7 +24,19 @@ def test_specs_are_parsed() -> None:
     assert not Spec.parse("squad").has_split("test")
     assert Spec.parse("a.{split}.csv").has_split("test")
     assert not Spec.parse("a.csv").has_split("train")
-    named = {"cnn_dailymail", "elife", "fairytale_qg", "files", "msdocs", "scitldr", "squad", "squad_qg", "xsum"}
+    named = {
+        "compression",
+        "lifebench_lite",
+        "cnn_dailymail",
+        "elife",
+        "fairytale_qg",
+        "files",
+        "msdocs",
+        "scitldr",
+        "squad",
+        "squad_qg",
+        "xsum",
+    }
     assert named <= set(DATASETS)
     assert all(dataset.summary and dataset.licence for dataset in DATASETS.values())
 

@@ -42,7 +42,9 @@ def test_stats_count_every_unit_by_part(built: Path) -> None:
 
 def test_examples_are_shown_without_markup(tmp_path: Path) -> None:
     source = "[bold]text[/bold] " * 60
-    text = printed(show_examples(write(tmp_path, "a.jsonl", as_jsonl([{"source": source, "target": "[red]"}])), n=1))
+    row = {"source": source, "target": "[red]", "note": "§ " * 700}
+    text = printed(show_examples(write(tmp_path, "a.jsonl", as_jsonl([row])), n=1))
+    assert text.count("§") == 300
     assert all(piece in text for piece in ("[bold]text[/bold]", "[red]", "479 characters more"))
 
 

@@ -33,6 +33,12 @@ def test_tables_show_the_numbers_of_the_reports(comparison: Comparison, reports:
     assert texts == [f"{summary.mae:.2f} ± {summary.sd:.2f}" for summary in comparison.reports]
 
 
+def test_the_main_figures_name_the_tokens_spent(comparison: Comparison) -> None:
+    cells = column(tables_by_name(comparison)["overview"], "tokens_spent ↓")
+    spent = [report.scores["tokens_spent"].value for report in comparison.reports]
+    assert [cell.text for cell in cells] == [format_number(value) for value in spent]
+
+
 def test_the_best_report_is_marked(comparison: Comparison) -> None:
     best = {measure.name: measure.best for measure in comparison.measures}
     assert best["mae"] == ("model 0",)

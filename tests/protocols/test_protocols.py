@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from impatience.data import Example, Request
+from impatience.data import MOST, Example, Request
 from impatience.errors import DataError, OptionError
 from impatience.lengths import Unit, measure
 from impatience.protocols import PROTOCOLS, Protocol, request_for
 from impatience.protocols.ladder import Ladder
+from impatience.protocols.lifebench import LifeBench
 from impatience.protocols.ood import Ood
 from impatience.protocols.reference import Reference
 from impatience.protocols.sweep import Sweep
@@ -111,6 +112,54 @@ def test_a_sweep_asks_for_every_length() -> None:
     ]
 
 
+def test_a_sweep_has_no_reference_where_there_is_none() -> None:
+    assert [request.references for request in ask(Sweep(lengths=(3,)), Example("a", "Write.", ""))] == [()]
+
+
+# LIFEBench
+
+TASK = (
+    "[Instruction] Answer this: \n Why is it cold? \n\n"
+    "[Requirement] Your answer must be {word_count_type} {word_count} words long."
+)
+
+
+def task(text: str = TASK) -> Example:
+    return Example("t", "Answer this.", "", {"prompt": text})
+
+
+def test_lifebench_asks_in_the_words_of_its_tasks() -> None:
+    requests = ask(LifeBench(lengths=(40, 16)), task())
+    assert [(r.id, r.group, r.target, r.within) for r in requests] == [
+        ("t@equal-to-40", "equal to 40", 40, None),
+        ("t@equal-to-16", "equal to 16", 16, None),
+        ("t@at-most-40", "at most 40", 38, (1, 40)),
+        ("t@at-most-16", "at most 16", 15, (1, 16)),
+        ("t@at-least-40", "at least 40", 42, (40, MOST)),
+        ("t@at-least-16", "at least 16", 17, (16, MOST)),
+    ]
+    assert requests[2].text.endswith("Why is it cold? \n\n[Requirement] Your answer must be at most 40 words long.")
+    assert {(r.example, r.references, r.task, str(r.landing)) for r in requests} == {("t", (), "chat", "natural")}
+    assert [r.target for r in ask(LifeBench(lengths=(1,), margin=0.5), task())] == [1, 1, 2]
+
+
+def test_lifebench_cuts_a_long_text_and_keeps_the_length() -> None:
+    (request,) = ask(LifeBench(lengths=(9,), kinds=("equal to",), source_words=4), task())
+    assert (
+        request.text
+        == "[Instruction] Answer this: \n Why …\n\n[Requirement] Your answer must be equal to 9 words long."
+    )
+    (request,) = ask(LifeBench(lengths=(9,), kinds=("equal to",), source_words=7), task())
+    assert "Why is it cold? \n\n" in request.text
+
+
+def test_lifebench_needs_its_tasks_and_words() -> None:
+    with pytest.raises(DataError, match=r"a: lifebench needs tasks that state their length"):
+        ask(LifeBench(), example("a"))
+    with pytest.raises(OptionError, match="use words"):
+        ask(LifeBench(), task(), unit=Unit.TOKENS)
+
+
 # Ladder
 
 
@@ -147,6 +196,10 @@ def test_a_ladder_without_rungs_says_which_there_are() -> None:
         (Sweep, {"lengths": ()}, "lengths"),
         (Sweep, {"lengths": (0, 5)}, "at least 1"),
         (Sweep, {"lengths": (5, 5)}, "different"),
+        (LifeBench, {"lengths": (5, 5)}, "different"),
+        (LifeBench, {"kinds": ("about",)}, "give some of equal to, at most, at least"),
+        (LifeBench, {"margin": 1.0}, "margin=1.0"),
+        (LifeBench, {"source_words": 0}, "source_words=0"),
         (Ladder, {"rungs": ()}, "at least one"),
         (Ladder, {"rungs": ("title", "title")}, "each once"),
     ],

@@ -91,9 +91,10 @@ def datasets() -> None:
     """List the data sets that have a name."""
     from impatience.data import DATASETS
 
+    width = max(map(len, DATASETS))
     for name, dataset in DATASETS.items():
-        typer.echo(f"{name:13}  {dataset.summary.rstrip('.')}. Licence: {dataset.licence}")
+        typer.echo(f"{name:{width}}  {dataset.summary.rstrip('.')}. Licence: {dataset.licence}")
         if dataset.parts:
-            typer.echo(f"{'':13}  {', '.join(f'{name}:{part}' for part in dataset.parts)}")
+            typer.echo(f"{'':{width}}  {', '.join(f'{name}:{part}' for part in dataset.parts)}")
         for option, meaning in dataset.options.items():
-            typer.echo(f"{'':13}  ?{option}=…: {meaning}")
+            typer.echo(f"{'':{width}}  ?{option}=…: {meaning}")

@@ -1,4 +1,4 @@
-"""Sets that ``impatience data build`` makes: ``<stem>.<split>.jsonl.xz`` in one folder."""
+"""Sets that ``impatience data build`` makes: ``<stem>.<split>.jsonl.xz``, and benchmarks ``<name>.jsonl.xz``."""
 
 from __future__ import annotations
 
@@ -37,14 +37,43 @@ class BuiltSet(Dataset):
         return file_checksum(self._file(split, path))
 
     def _file(self, split: str, path: Path | None) -> Path:
-        folder = path or os.environ.get(VARIABLE)
+        folder = data_folder(path)
         how = f"To make its files: impatience data build {self.name} CHECKOUT FOLDER (see docs/data.md)."
         if not folder:
             raise DataError(
                 f"The texts of {self.name!r} are not part of this package. Set the environment variable {VARIABLE} to "
                 f"the folder of its files, or pass data_dir. {how}"
             )
-        file = Path(folder) / f"{self.stem or self.name}.{split}.jsonl.xz"
+        file = folder / self._file_name(split)
         if not file.is_file():
             raise DataError(f"There is no {file.name} in {folder}, the folder in {VARIABLE} or data_dir. {how}")
         return file
+
+    def _file_name(self, split: str) -> str:
+        return f"{self.stem or self.name}.{split}.jsonl.xz"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark(BuiltSet):
+    """A set for measuring only, in one file; ``meta`` may be missing."""
+
+    splits: tuple[str, ...] = ("test",)
+    measure_only: bool = True
+
+    def _examples(self, row: dict[str, Any], _part: str, where: str) -> Iterator[Example]:
+        name, source, target = (get_column(row, column, where) for column in ("id", "source", "target"))
+        yield make_example(name, source, target, row.get("meta") or {}, where)
+
+    def is_in(self, path: Path | None) -> bool:
+        """Check whether the data folder has the file."""
+        folder = data_folder(path)
+        return folder is not None and (folder / self._file_name("test")).is_file()
+
+    def _file_name(self, _split: str) -> str:
+        return f"{self.name}.jsonl.xz"
+
+
+def data_folder(path: Path | None) -> Path | None:
+    """Return the folder of built sets: the given one, or that in IMPATIENCE_DATA."""
+    named = path or os.environ.get(VARIABLE)
+    return Path(named) if named else None

@@ -7,6 +7,7 @@ the middle.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ class Encoder:
             its end; the instruction and the text after the source stay.
         max_target_tokens: The most tokens of a target, special tokens not counted; None for any number.
         prefix: Text in front of a plain prompt, e.g. ``"summarize: "`` for T5.
+        names_length: Whether the prompt of a steered text names its length too, because the model was taught so.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Encoder:
         max_source_tokens: int,
         max_target_tokens: int | None = None,
         prefix: str = "",
+        names_length: bool = False,
     ) -> None:
         from impatience.vocabulary import Vocabulary
 
@@ -60,6 +63,7 @@ class Encoder:
         self.tokenizer, self.encoder_decoder, self.prefix = tokenizer, encoder_decoder, prefix
         self.template = TEMPLATES[template]
         self.max_source_tokens, self.max_target_tokens = max_source_tokens, max_target_tokens
+        self.names_length = names_length
         self.chat = not encoder_decoder and tokenizer.chat_template is not None
         if self.chat and prefix:
             raise OptionError(f"prefix={prefix!r}: the template instructs a chat model; leave the prefix empty.")
@@ -114,6 +118,20 @@ class Encoder:
             return self._cut_prompts(examples)
         texts = [self.template.prompt(example, self.prefix) for example in examples]
         return encode_texts(self.tokenizer, texts, max_length=self.max_source_tokens)
+
+    def prompts_with_lengths(self, examples: Sequence[Example], lengths: Sequence[str]) -> list[list[int]]:
+        """Return the prompts of examples whose template has an instruction, with a length named at its end."""
+        asked = zip(examples, lengths, strict=True)
+        messages = [replace(example, source=self.template.instruct(example, length)) for example, length in asked]
+        return self.for_task("instruct").prompts(messages)
+
+    def for_task(self, task: str | None) -> Encoder:
+        """Return the encoder of a request's task; it differs in the template alone, and is this one for None."""
+        if task is None:
+            return self
+        other = copy.copy(self)
+        other.template = TEMPLATES[task]
+        return other
 
     def _targets(self, examples: Sequence[Example]) -> list[list[int]]:
         """Return the ids of targets with EOS; for an encoder-decoder with all its special tokens."""

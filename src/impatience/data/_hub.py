@@ -1,4 +1,8 @@
-"""Sets on the Hugging Face hub, read by the library *datasets* without running code of theirs."""
+"""Sets on the Hugging Face hub, read by the library *datasets* without running code of theirs.
+
+Some have a part in a file, to measure with where there is no hub. If the data folder has the file, the set is that
+file; to train on the whole set, as the paper does, use a folder without it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,11 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from impatience.data.base import Dataset, Example, make_example, number_repeated_ids
+from impatience.data._built import Benchmark
+from impatience.data.base import Dataset, Example, OnBad, make_example, number_repeated_ids
 from impatience.errors import DataError
 from impatience.registry import require
 
@@ -23,8 +29,16 @@ class HubSet(Dataset):
     config: str | None = None  # name of the configuration
     revision: str | None = None  # branch, tag or commit; None is the main branch
     convert: Callable[[Mapping[str, Any]], tuple[str, str, str, dict[str, Any]]]  # a row to id, source, target, meta
+    benchmark: Benchmark | None = None  # a part of the set in a file, for measuring only
 
-    def _read(self, split: str, *_: Any) -> Iterator[Example]:
+    def _read(
+        self, split: str, _part: str, path: Path | None, _options: Mapping[str, str], on_bad: OnBad | None
+    ) -> Iterator[Example]:
+        if self.benchmark and self.benchmark.is_in(path):
+            return self.benchmark.examples(split, path=path, on_bad=on_bad)
+        return self._from_hub(split)
+
+    def _from_hub(self, split: str) -> Iterator[Example]:
         yield from number_repeated_ids(self._filled(self._call("load_dataset", split=split), split))
 
     def _filled(self, rows: Any, split: str) -> Iterator[Example]:
@@ -38,8 +52,10 @@ class HubSet(Dataset):
         if blank:
             log.info("%s %s: left out %d rows with a blank source or target", self.repo, split, blank)
 
-    def checksum(self, split: str, *_: Any) -> str:
-        """Return a SHA-256 of the set's name, configuration, split and commit."""
+    def checksum(self, split: str, path: Path | None = None) -> str:
+        """Return a SHA-256 of the set's name, configuration, split and commit, or of its file."""
+        if self.benchmark and self.benchmark.is_in(path):
+            return self.benchmark.checksum(split, path)
         commit = self._call("load_dataset_builder").hash
         return hashlib.sha256(f"{self.repo} {self.config} {split} {commit}".encode()).hexdigest()
 
@@ -53,4 +69,10 @@ class HubSet(Dataset):
             raise DataError(
                 f"{self.repo} could not be read from the Hugging Face hub ({type(error).__name__}: {error}). It is "
                 f"downloaded on first use and cached: check the network, and that HF_HUB_OFFLINE is not set."
+                f"{self._other_way()}"
             ) from error
+
+    def _other_way(self) -> str:
+        if self.benchmark is None:
+            return ""
+        return f" To measure without it, put {self.benchmark.name}.jsonl.xz into the data folder (see docs/data.md)."

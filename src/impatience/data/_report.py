@@ -36,7 +36,7 @@ def _panel(example: Example) -> Panel:
     source = Text(example.source[:SHOWN_CHARACTERS])
     if (hidden := len(example.source) - SHOWN_CHARACTERS) > 0:
         source.append(f" … {hidden:,} characters more", style="dim")
-    meta = ", ".join(f"{name}: {value}" for name, value in example.meta.items())
+    meta = ", ".join(f"{name}: {str(value)[:SHOWN_CHARACTERS]}" for name, value in example.meta.items())
     parts = [("source", source), ("target", Text(example.target, style="bold")), ("meta", Text(meta, style="dim"))]
     grid = Table.grid(padding=(0, 2))
     for name, text in parts:

@@ -38,6 +38,10 @@ class Template:
         content = f"{self.instruction}\n\n{self._source(example)}".strip()
         return [{"role": "user", "content": content}]
 
+    def instruct(self, example: Example, length: str) -> str:
+        """Return the message that asks for a text of a length, as a model reads it that was taught by ``instruct``."""
+        return instruct(self.instruction, self._source(example), length if self.instruction else "")
+
     def _source(self, example: Example) -> str:
         if self.form and not self.form[0].match(example.source):
             raise DataError(f"{example.id}: the source must have the form {self.form[1]!r}; use another template.")

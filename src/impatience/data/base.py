@@ -38,7 +38,7 @@ class Example:
 
     id: str  # name of the example, unique in its split
     source: str  # text for the model to read; never empty
-    target: str  # text for the model to write; never empty
+    target: str  # text for the model to write; empty only where a set has no texts to compare with
     meta: Mapping[str, Any] = field(default_factory=dict)  # everything else in the data, e.g. the licence
 
 
@@ -49,6 +49,7 @@ class Dataset(ABC):
     summary: str  # description in one line
     licence: str  # licence of the texts
     splits: tuple[str, ...] = ("train", "validation", "test")  # names of its splits; empty if any split may be read
+    measure_only: bool = False  # nothing may be trained on its texts: the one split that it has is "test"
     parts: tuple[str, ...] = ()  # names of its parts, as in ``elife:impact``; the last one is the default
     part_key: str = ""  # key of an example's ``meta`` that holds its part
     options: Mapping[str, str] = field(default_factory=dict)  # options after a question mark, with their meaning
@@ -66,6 +67,11 @@ class Dataset(ABC):
 
         An unusable row is a DataError, or is left out if ``on_bad`` takes the error.
         """
+        if self.measure_only and split in ("train", "validation"):
+            raise OptionError(
+                f"This data set is for measuring only: it has no split {split!r}, and nothing is trained on it. Name "
+                f"the split 'test' to measure with it, and train on other data."
+            )
         if self.splits:
             _check_known("split", split, self.splits)
         if part is not None:

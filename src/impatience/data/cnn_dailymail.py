@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from impatience.data._built import Benchmark
 from impatience.data._hub import HubSet
 
 
@@ -19,4 +20,7 @@ DATASET = HubSet(
     repo="abisee/cnn_dailymail",
     config="3.0.0",
     convert=_convert,
+    benchmark=Benchmark(
+        name="cnn_dailymail", summary="News article to highlights, in a file", licence="the publishers'"
+    ),
 )

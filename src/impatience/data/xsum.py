@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from impatience.data._built import Benchmark
 from impatience.data._hub import HubSet
 
 
@@ -18,4 +19,7 @@ DATASET = HubSet(
     repo="EdinburghNLP/xsum",
     revision="refs/convert/parquet",  # the main branch holds a script, which datasets 4 and later refuse
     convert=_convert,
+    benchmark=Benchmark(
+        name="xsum", summary="News article to one sentence, in a file", licence="unknown; the texts are the BBC's"
+    ),
 )

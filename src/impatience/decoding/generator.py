@@ -74,7 +74,7 @@ class TextGenerator:
             **options: Other options of ``generate``.
         """
         options = self.settings | options
-        sources = sources or self.encode_sources(requests)
+        sources = sources or self.encode_sources(requests, steered=True)
         if self.can_use_loop(len(requests), options):
             return self._run_loop(requests, sources, options, rows, listener)
         results: dict[int, Result] = {}
@@ -149,9 +149,19 @@ class TextGenerator:
         template = TEMPLATES[request.task] if request.task else self.encoder.template
         return template is TEMPLATES["title"]
 
-    def encode_sources(self, requests: Sequence[Request]) -> list[list[int]]:
-        """Return the prompts of requests."""
-        return self.encoder.prompts([request.as_example() for request in requests])
+    def encode_sources(self, requests: Sequence[Request], *, steered: bool = False) -> list[list[int]]:
+        """Return the prompts of requests, with lengths if the model was taught to read them and is steered."""
+        rows: dict[int, list[int]] = {}
+        for task in dict.fromkeys(request.task for request in requests):
+            encoder = self.encoder.for_task(task)
+            chosen = {row: request for row, request in enumerate(requests) if request.task == task}
+            examples = [request.as_example() for request in chosen.values()]
+            if steered and encoder.names_length:
+                found = encoder.prompts_with_lengths(examples, list(map(_named_length, chosen.values())))
+            else:
+                found = encoder.prompts(examples)
+            rows.update(zip(chosen, found, strict=True))
+        return [rows[row] for row in range(len(requests))]
 
     def inputs(self, requests: Sequence[Request]) -> dict[str, Tensor]:
         """Return the prompts of requests as a padded batch."""
@@ -346,3 +356,10 @@ class TextGenerator:
 
     def _stop(self, ids: list[int]) -> int | None:
         return next((column for column, i in enumerate(ids) if i in self.eos), None)
+
+
+def _named_length(request: Request) -> str:
+    """Return a target with its unit, e.g. "1 word"; empty for tokens, which no model counts."""
+    if request.unit is Unit.TOKENS:
+        return ""
+    return f"{request.target} {request.unit if request.target != 1 else request.unit.removesuffix('s')}"

@@ -20,8 +20,8 @@ from impatience.metrics import METRICS
 from impatience.metrics.base import Better
 
 _FEW = 4  # largest number of reports that are shown as columns
-_ENDINGS = ("eos_probability", "forced")
-"""Scores that show whether the model or the decoder ended the texts, without which an error of length says nothing."""
+_ENDINGS = ("eos_probability", "forced", "tokens_spent")
+"""Scores that show who ended the texts, the model or the decoder, and at what cost: an error alone says nothing."""
 _COMMIT = re.compile(r"([0-9a-f]{12})[0-9a-f]{28}")
 _ARROWS: dict[Better, str] = {"lower": " ↓", "higher": " ↑", "zero": " → 0", "neither": ""}
 

@@ -25,6 +25,7 @@ from impatience.control.loading import generation_settings, name_from_anywhere, 
 from impatience.control.model import LengthControlled
 from impatience.data import Encoder, Request, Spec, checksum, load
 from impatience.decoding.generator import TextGenerator
+from impatience.decoding.results import Result
 from impatience.engines import Engine, Task, in_order
 from impatience.engines import choose as choose_engine
 from impatience.errors import DataError, OptionError, ReportError
@@ -34,6 +35,7 @@ from impatience.evaluation.report import EvalReport
 from impatience.evaluation.scoring import DEFAULT_BUCKET, DEFAULT_METRICS, choose, choose_metrics, name_of, score
 from impatience.families import unwrap
 from impatience.files import lock_folder
+from impatience.judging import Landed, judge_landing
 from impatience.lengths import Unit
 from impatience.methods import METHODS
 from impatience.metrics import Metric, Prediction
@@ -55,7 +57,7 @@ class EvaluatedModel:
     name: str  # short name
     source: str  # folder or name that it was loaded from
     generator: TextGenerator  # writes texts with it
-    prompt: Mapping[str, Any]  # options of its prompts: template, prefix and max_source_tokens
+    prompt: Mapping[str, Any]  # options of its prompts, as ``load_evaluated_model`` takes them
 
 
 def load_evaluated_model(
@@ -64,6 +66,7 @@ def load_evaluated_model(
     template: str | None = None,
     prefix: str | None = None,
     max_source_tokens: int | None = None,
+    names_length: bool | None = None,
     generate: Mapping[str, Any] | None = None,
     quiet: bool = False,
 ) -> EvaluatedModel:
@@ -74,6 +77,8 @@ def load_evaluated_model(
         template: Template of the prompt; by default that of the training, else ``"summarize"``.
         prefix: Text before every source; by default that of the training, else none.
         max_source_tokens: Length in tokens to which sources are cut; by default that of the training, else 1024.
+        names_length: Whether a steered text's prompt names its length too, as ``Writer`` does; by default if the model
+            was taught by ``instruct``. A template without an instruction never does.
         generate: Further arguments of ``generate`` for every strategy, e.g. ``{"no_loops": 6}``; they override those
             that were saved with the model.
         quiet: Show no progress.
@@ -97,6 +102,8 @@ def load_evaluated_model(
         raise OptionError(f"max_source_tokens={prompt['max_source_tokens']}: give at least 1.")
     room = opened.family.source_room(unwrap(opened.base))
     prompt["max_source_tokens"] = min(filter(None, (prompt["max_source_tokens"], room)))
+    if names_length if names_length is not None else trained.get("template") == "instruct":
+        prompt["names_length"] = True
     tokenizer = opened.vocabulary.require_tokenizer(Unit.WORDS)
     encoder = Encoder(tokenizer, opened.family.encoder_decoder, **prompt)
     settings = {**generation_settings(trained), **(generate or {})}
@@ -298,12 +305,20 @@ def _write_batch(generator: TextGenerator, strategy: Strategy, seed: int, batch:
             generator.vocabulary.count(result.ids, Unit.TOKENS),
             result.ended,
             result.finished,
-            result.landed,
+            judge_by_request(request, result),
             result.eos_probability,
             result.tokens_spent,
         )
         for request, result in zip(requests, results, strict=True)
     ]
+
+
+def judge_by_request(request: Request, result: Result) -> Landed:
+    """Return how a text landed, by all lengths that its request accepts: strategies judge by the target alone."""
+    if request.within is None or result.landed != "missed":
+        return result.landed
+    on_target = result.ended and request.accepts(result.length)
+    return judge_landing(on_target, result.own_end and result.finished, result.looping)
 
 
 def load_batch_writer(

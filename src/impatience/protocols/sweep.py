@@ -36,7 +36,8 @@ class Sweep(Protocol):
         for example in examples:
             for length in self.lengths:
                 key = f"{example.id}@{length}"
-                yield request_for(example, length, unit, (example.target,), str(length), key)
+                references = (example.target,) if example.target else ()
+                yield request_for(example, length, unit, references, str(length), key)
 
 
 PROTOCOL = Sweep

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from impatience.data import MOST
 from impatience.errors import UnsupportedModelError
 from impatience.lengths import Unit
 from impatience.strategies.base import Limited, Request, Result, TextGenerator
@@ -34,12 +35,25 @@ class Instructed(Limited):
         self.check(generator)
         rows = []
         for request in requests:
-            instruction, encoder = self.instruction(generator, request), copy.copy(generator.encoder)
+            instruction = self.instruction(generator, request)
+            encoder = copy.copy(generator.encoder.for_task(request.task))
             whole = f"{encoder.template.instruction} {instruction}".strip()
             encoder.template = replace(encoder.template, instruction=whole)
             encoder.max_source_tokens += len(generator.encode(f" {instruction}"))
             rows.append(encoder.prompt(request.as_example()))
         return generator.generate_without_signal(requests, inputs=generator.pad(rows), limit=self.limit)
+
+
+def asked_length(generator: TextGenerator, request: Request, unit: Unit) -> str:
+    """Return the lengths that are on target as text in a unit, e.g. "exactly 40 words", "at least 40 words"."""
+    if request.within is None:
+        return f"exactly {length_in_words(generator.convert(request, unit), unit)}"
+    first, last = (generator.convert(replace(request, target=bound), unit) for bound in request.within)
+    if request.within[1] == MOST:
+        return f"at least {length_in_words(first, unit)}"
+    if request.within[0] == 1:
+        return f"at most {length_in_words(last, unit)}"
+    return f"from {first} to {length_in_words(last, unit)}"
 
 
 def length_in_words(number: int, unit: Unit) -> str:

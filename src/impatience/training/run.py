@@ -205,8 +205,10 @@ def specs(recipe: Recipe, split: str) -> tuple[str, ...]:
     """Return the data sets that a recipe names for a split."""
     chosen = recipe.data.train if split == "train" or recipe.data.validation is None else recipe.data.validation
     names = (chosen,) if isinstance(chosen, str) else chosen
+    unnamed = split != "train" and recipe.data.validation is None
     for spec in names:
-        if split != "train" and recipe.data.validation is None and not Spec.parse(spec).has_split(split):
+        parsed = Spec.parse(spec)
+        if unnamed and not parsed.has_split(split) and not parsed.dataset.measure_only:  # which ``load`` refuses
             raise OptionError(
                 f"data.validation is missing: {spec!r} has no validation split. Name other data there, or put "
                 f"{{split}} into the file's name."
