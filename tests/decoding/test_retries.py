@@ -208,6 +208,12 @@ def test_exact_lands_with_a_true_ending_if_there_is_one_and_else_says_what_that_
     kept = retried(natural | none, EXACT)
     assert (kept.length, kept.landed, kept.added) == (40, "natural", ("Bergen",)), "one that ended by itself, then"
     assert kept.note == "To land there, it says what the first text, of 44 words, did not: Bergen."
+    sure, unsure = {"ids": (1, 2), "log_probabilities": (0.0, -0.5)}, {"ids": (1, 3), "log_probabilities": (0.0, -9.0)}
+    guesses = {(NATURAL, draw): text(44 + draw, **sure) for draw in range(3)}
+    kept = retried(guesses | {(EXACT, draw): forced(**unsure) for draw in range(3)}, EXACT)
+    assert kept.note == (
+        "To land there, it guesses: its end is less likely than that of the first text, of 44 words. Check it."
+    )
     late = {(EXACT, 0): text(40, landed="missed"), (EXACT, 1): forced(**INVENTS), (EXACT, 2): forced(**INVENTS)}
     assert retried(natural | late, EXACT).landed != "missed"
 

@@ -25,7 +25,7 @@ from impatience.decoding.results import Result
 from impatience.grounding import foreign_words
 
 GUESS = 1.0  # a token is clearly less likely if its log-probability is by more than this below the lowest of the first
-LIKELY = -3.0  # and no token is a guess that is likelier than this log-probability: 5 %
+LIKELY = -2.3  # and no token is a guess that is likelier than this log-probability: 10 %
 
 
 def unsupported_words(request: Request, text: str) -> tuple[str, ...]:
@@ -33,16 +33,19 @@ def unsupported_words(request: Request, text: str) -> tuple[str, ...]:
     return foreign_words(text, request.source) if request.source else ()
 
 
-def best_of(request: Request, first: Result, results: Iterable[Result]) -> Result:
-    """Return the best text, the first of equals; ``first`` is what they are compared with."""
-    return min(results, key=lambda result: rank(request, first, result))
+def best_of(request: Request, first: Result, results: Iterable[Result], *, sampled: bool = False) -> Result:
+    """Return the best text, the first of equals; ``first`` is what they are compared with.
+
+    Where it is ``sampled`` itself, it says nothing of what is likely, and no text is a guess.
+    """
+    return min(results, key=lambda result: rank(request, first, result, sampled=sampled))
 
 
-def rank(request: Request, first: Result, result: Result) -> tuple[Any, ...]:
-    """Return the rank of a text for its request; the lower, the better."""
+def rank(request: Request, first: Result, result: Result, *, sampled: bool = False) -> tuple[Any, ...]:
+    """Return the rank of a text for its request, see ``best_of``; the lower, the better."""
     return (
         len(added_words(first, result)),
-        is_guess(first, result),
+        not sampled and is_guess(first, result),
         len(result.unsupported),
         not result.finished or result.looping,
         distance(request, result.length),

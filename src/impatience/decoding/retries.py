@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from impatience.data import Request
-from impatience.decoding.ranking import best_of, is_supported
+from impatience.decoding.ranking import best_of, is_guess, is_supported
 from impatience.decoding.results import Result
 from impatience.errors import OptionError, SourceError
 from impatience.judging import Landed, judge_landing
@@ -182,10 +182,11 @@ def write_with_retries(
 def _with_cost(best: Result, first: Result, spent: int) -> Result:
     """Return the text that is kept, with what it cost."""
     best = replace(best, tokens_spent=spent, first_unsupported=first.unsupported)
-    if not best.added:
-        return best
-    words = ", ".join(best.added)
-    cost = f"To land there, it says what the first text, of {first.length:,} {first.unit}, did not: {words}."
+    cost, length = "", f"{first.length:,} {first.unit}"
+    if best.added:
+        cost = f"To land there, it says what the first text, of {length}, did not: {', '.join(best.added)}."
+    elif is_guess(first, best):
+        cost = f"To land there, it guesses: its end is less likely than that of the first text, of {length}. Check it."
     return replace(best, note=f"{best.note} {cost}".strip())
 
 

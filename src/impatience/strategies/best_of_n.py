@@ -43,7 +43,7 @@ class BestOfN(Sampled):
 
 
 def _choose(request: Request, results: list[Result]) -> Result:
-    best = best_of(request, results[0], results)
+    best = best_of(request, results[0], results, sampled=True)
     chosen = best.landed == "natural" and best is not results[0]
     spent = sum(result.tokens_spent for result in results)
     landed = "forced" if chosen else best.landed

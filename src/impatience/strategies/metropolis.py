@@ -95,7 +95,7 @@ class Chain:
         log_ratio = -worse / temperature + math.log(_size(self.state) / _size(proposal))
         if math.log(1 - rng.random()) < log_ratio:
             self.state = proposal
-            self.best = best_of(self.request, self.first, [self.best, proposal])
+            self.best = best_of(self.request, self.first, [self.best, proposal], sampled=True)
 
     def result(self) -> Result:
         """Return the best text."""
