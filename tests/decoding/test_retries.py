@@ -272,9 +272,11 @@ def test_the_next_attempts_are_described() -> None:
     assert describe_retry(request(), text(40, LOOP), attempts) == "40 of 40 words, looping; trying 2 other endings"
     held = [replace(request(), landing=EXACT)]
     assert describe_retry(request(), text(40, **INVENTS), attempts) == (
-        "40 of 40 words, not in the source: Bergen; trying 2 other endings"
+        "40 of 40 words, 1 not in the source; trying 2 other endings"
     )
-    assert describe_retry(request(EXACT), text(43), held) == ("none ended there by itself; holding one to 40 words")
+    assert describe_retry(request(EXACT), text(43), held) == (
+        "no good one ended there by itself; holding one to 40 words"
+    )
     screen, writer = io.StringIO(), Writer(new_generator("llama").model)
     stream = writer.stream(Request("a", CORPUS[0], 40, Unit.TOKENS, task="title"), tries=3)
     watch(stream, Console(file=screen, force_terminal=True, width=99))

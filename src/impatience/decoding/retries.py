@@ -193,9 +193,9 @@ def _with_cost(best: Result, first: Result, spent: int) -> Result:
 def describe_retry(request: Request, first: Result, attempts: Sequence[Request]) -> str:
     """Describe the attempts that ``write_with_retries`` passes on where the first text did not land well."""
     if attempts[0].landing is not Landing.NATURAL:
-        return f"none ended there by itself; holding one to {request.target} {request.unit}"
+        return f"no good one ended there by itself; holding one to {request.target} {request.unit}"
     faults = ", looping" if first.looping else "" if first.finished else ", not finished"
     if first.unsupported:
-        faults += f", not in the source: {', '.join(first.unsupported)}"
+        faults += f", {len(first.unsupported)} not in the source"
     endings = "another ending" if len(attempts) == 1 else f"{len(attempts)} other endings"
     return f"{first.length} of {request.target} {request.unit}{faults}; trying {endings}"
