@@ -1,11 +1,11 @@
 """Compare constants of sampled endings: where they begin, and how unlikely their tokens may be.
 
-    python study/endings.py MODEL OUT.json [--texts 32] [--data-dir DIR] [--backs 14,24,40] [--leasts 0.02,0.05,0.1]
+    python study/endings.py MODEL OUT.json [--texts 32] [--data-dir DIR] [--backs 14,24,40] [--leasts 0.05,0.1,0.2]
 
 Texts of 20 to 300 words are written from validation data. For those that did not land, endings are drawn with each pair
 of constants (``BACK`` of ``decoding.retries``, ``LEAST`` of ``control.sampling``). The report gives the share of
-endings that landed, and of these the share that closes its sentence (the metric ``closing``); and the share of texts on
-target and closed, if the first ending that landed is kept, or the one with the most likely end, and their error.
+endings that landed, and of these the share that closes its sentence (the metric ``closing``); and of the texts that are
+kept the shares on target, closed, with unsupported words, and with such words that the first text did not have.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from impatience.control import sampling
 from impatience.data import Request, load
 from impatience.decoding import retries
 from impatience.decoding.generator import TextGenerator
+from impatience.decoding.ranking import added_words
 from impatience.decoding.results import Result
-from impatience.decoding.retries import best_result, ending_requests, is_met
+from impatience.decoding.retries import best_result, ending_requests, is_good, is_met
 from impatience.evaluation.run import load_evaluated_model
 from impatience.lengths import ends_sentence
 from impatience.metrics.closing import Closing
@@ -38,7 +39,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=32)
     parser.add_argument("--data-dir", type=Path, default=None)
     parser.add_argument("--backs", default="14,24,40")
-    parser.add_argument("--leasts", default="0.02,0.05,0.1")
+    parser.add_argument("--leasts", default="0.05,0.1,0.2")
     wanted = parser.parse_args()
     generator, judge = load_evaluated_model(wanted.model, quiet=True).generator, Closing(batch_size=64)
     examples = list(load("elife:digest", "validation", data_dir=wanted.data_dir))[: wanted.texts]
@@ -51,7 +52,7 @@ def main() -> None:
     first = generator.generate_with_signal(requests, sources=sources)
     report = [{"what": "first texts", **_told(requests, [[result] for result in first], judge)}]
     print(report[0], flush=True)
-    missed = [row for row, request in enumerate(requests) if not is_met(request, first[row])]
+    missed = [row for row, request in enumerate(requests) if not is_good(request, first[row])]
     for back, least in product(map(int, wanted.backs.split(",")), map(float, wanted.leasts.split(","))):
         retries.BACK, sampling.LEAST = back, least
         generator._loop = None  # a recorded step knows the constants it was recorded with
@@ -79,10 +80,6 @@ def _told(requests: list[Request], texts: list[list[Result]], judge: Closing) ->
     pairs = list(zip(requests, texts, strict=True))
     endings = [(is_met(request, result), closed[id(result)]) for request, results in pairs for result in results[1:]]
     kept = [best_result(request, results) or results[0] for request, results in pairs]
-    surest = [
-        best_result(request, sorted(results, key=lambda result: -(result.eos_probability or 0))) or results[0]
-        for request, results in pairs
-    ]
     landed = [over for met, over in endings if met]
     off = [abs(result.length / request.target - 1) for request, result in zip(requests, kept, strict=True)]
     return {
@@ -91,7 +88,8 @@ def _told(requests: list[Request], texts: list[list[Result]], judge: Closing) ->
         "closed of these": _share(landed),
         "met": _share([is_met(request, result) for request, result in zip(requests, kept, strict=True)]),
         "closed": _share([closed[id(result)] for result in kept]),
-        "closed, surest kept": _share([closed[id(result)] for result in surest]),
+        "unsupported": _share([bool(result.unsupported) for result in kept]),
+        "added": _share([bool(added_words(results[0], best)) for (_, results), best in zip(pairs, kept, strict=True)]),
         "error": _share(off),
         "spent": round(sum(result.tokens_spent for result in flat) / len(texts), 1),
     }

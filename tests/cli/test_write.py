@@ -83,6 +83,11 @@ OWN = "The model ended there by itself."
         ({"drawn": True}, "The model ended there by itself, in an ending that was sampled."),
         ({"text": "It rained and"}, "Its last sentence is not finished."),
         ({"text": "It rained. " * 20}, "It repeats itself."),
+        ({"unsupported": ("Bergen",)}, f"{OWN}\n1 word is not in the source: Bergen."),
+        (
+            {"unsupported": ("Bergen", "1998"), "note": "Read in parts."},
+            f"{OWN}\n2 words are not in the source: Bergen, 1998.\nRead in parts.",
+        ),
         (
             {"landed": "forced", "own_end": False, "text": "It rained and"},
             "The ending was forced: the model would not have ended there by itself. Its last sentence is not finished.",

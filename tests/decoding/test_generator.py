@@ -171,11 +171,17 @@ def test_eos_probabilities_are_those_of_the_model_itself() -> None:
             continue  # written with the signal, so not what the base gives alone
         sequence = torch.cat([inputs, torch.tensor([result.ids])], 1)
         with torch.inference_mode():
-            chances = own.model.base(sequence).logits.softmax(-1)[0, inputs.shape[1] - 1 :, EOS]
+            logs = own.model.base(sequence).logits[0, inputs.shape[1] - 1 :].log_softmax(-1)
+        chances, ids = logs[:, EOS].exp(), torch.tensor(result.ids)
         known = torch.tensor(result.eos_curve)
         assert torch.allclose(known, chances[: len(known)], atol=2e-6), name
         if result.ended or name == "truncate":
             assert result.eos_probability == pytest.approx(float(chances[-1]), abs=2e-6)
+        if name != "min_max":  # beams leave no trace of single tokens
+            own_logs = logs[range(len(ids)), ids].tolist()
+            assert result.log_probabilities == pytest.approx(own_logs, abs=2e-4), name
+        else:
+            assert not result.log_probabilities
 
 
 def test_counting_without_a_tokenizer_is_refused_before_writing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,6 +238,8 @@ def test_our_own_loop_and_generate_write_the_same(kind: str, landing: str, caplo
         ]
         for mine, its in zip(ours, theirs, strict=True):
             assert mine.eos_curve == pytest.approx(its.eos_curve, abs=1e-4)
+            assert len(mine.log_probabilities) == len(mine.ids) > 0
+            assert mine.log_probabilities == pytest.approx(its.log_probabilities, abs=1e-3)
 
 
 @pytest.mark.slow
@@ -263,6 +271,10 @@ def test_a_prefix_is_continued_the_same_in_the_loop_with_generate_and_alone(kind
         for result, other in zip(looped, others, strict=True):
             chance = other.eos_probability and pytest.approx(other.eos_probability, abs=1e-4)
             assert replace(result, eos_curve=(), eos_probability=chance) == replace(other, eos_curve=())
+            assert result.log_probabilities == pytest.approx(other.log_probabilities, abs=1e-3)
+    for result, request in zip(looped, asked, strict=True):
+        assert not any(result.log_probabilities[: len(request.prefix)])
+        assert all(result.log_probabilities[len(request.prefix) :])
 
 
 def test_max_new_tokens_does_not_count_the_prefix() -> None:

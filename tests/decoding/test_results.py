@@ -41,6 +41,7 @@ def test_the_fields_that_are_shown() -> None:
         "landed": "natural",
         "finished": True,
         "looping": False,
+        "unsupported": (),
         "eos_probability": 0.5,
         "parts": 1,
         "note": "",

@@ -37,6 +37,10 @@ def text(length: int, words: str = WHOLE, ids: tuple[int, ...] = (), **facts: An
     return judged(words, length, length, ids=ids, **facts)
 
 
+def own_text(ids: tuple[int, ...]) -> str:
+    return str(generator("llama").tokenizer.decode(ids)).strip()
+
+
 @pytest.mark.parametrize(
     ("target", "unit", "length"),
     [
@@ -56,10 +60,29 @@ def test_endings_begin_shortly_before_the_target_or_the_end(target: int, unit: U
     endings = ending_requests(replace(request(EXACT), target=target, unit=unit), first, 4, vocabulary)
     assert [ending.draw for ending in endings] == [1, 2, 3]
     assert {ending.landing for ending in endings} == {NATURAL}
-    (prefix,) = {ending.prefix for ending in endings}
+    sentence, prefix, same = (ending.prefix for ending in endings)
+    assert same == sentence == prefix[: len(sentence)]
     assert prefix == ids[: len(prefix)]
+    assert own_text(sentence) == own_text(prefix)[: own_text(prefix).rfind(".") + 1]
     assert vocabulary.count(prefix, unit) == length
     assert vocabulary.count(ids[: len(prefix) + 1], unit) > length
+
+
+def test_endings_begin_before_the_first_sentence_that_says_what_the_source_does_not() -> None:
+    own = generator("llama")
+    sentences = ["It rained.", "It rained in Bergen.", "It rained.", "It rained in Oslo.", "It rained all day long."]
+
+    def kept(*unsupported: str, draw: int = 2) -> str:
+        ids = own.encode(" ".join(sentences))
+        first = text(own.vocabulary.count(ids, Unit.WORDS), " ".join(sentences), ids, unsupported=unsupported)
+        asked = replace(request(), target=first.length)
+        return own.tokenizer.decode(ending_requests(asked, first, 3, own.vocabulary)[draw - 1].prefix).strip()
+
+    assert kept("Bergen") == kept("Oslo", "Bergen") == sentences[0]
+    assert len(kept()) > len(kept("Bergen"))
+    assert kept("Nowhere") == kept()
+    assert kept("rained") == ""
+    assert kept(draw=1) == " ".join(sentences[: kept().count(".")]) != kept()
 
 
 @pytest.mark.parametrize("tries", [0, -1, 17, 2.0, True, "5"])
@@ -94,7 +117,7 @@ def test_a_title_needs_no_full_stop() -> None:
     assert (title.finished, title.landed) == (True, "natural")
     assert is_met(request(), title)
     assert not is_met(request(), text(40, OPEN))
-    assert best_result(request(), [title, text(41)]) == title
+    assert best_result(request(), [text(41), title]) == title
 
 
 class FakeWriter:
@@ -140,7 +163,59 @@ def test_a_text_is_forced_only_if_no_ending_is_good_enough(landing: Landing, goo
     assert (result.length, result.landed, len(write.rounds)) == (good, "natural", 2)
     result, write = keep({}, landing)
     assert (result.length, result.landed) == (40, "forced")
-    assert write.rounds[2:] == [[(0, landing)]]
+    assert write.rounds[2:] == [[(0, landing), (1, landing), (2, landing)] if landing is EXACT else [(0, landing)]]
+
+
+INVENTS = {"unsupported": ("Bergen",)}
+
+
+def retried(texts: dict[tuple[Landing, int], Result], landing: Landing = NATURAL) -> Result:
+    """Return the text that is kept of those that are written, by landing and draw."""
+
+    def write(attempts: Any) -> Any:
+        for position, attempt in enumerate(attempts):
+            yield {position: texts[attempt.landing, attempt.draw]}
+
+    ((_, kept),) = retry([request(landing)], 3, write)
+    assert isinstance(kept, Result)
+    return kept
+
+
+def test_no_ending_that_invents_wins_over_a_true_text_that_is_too_long() -> None:
+    first, near, invented = text(44), text(42), text(40, **INVENTS)
+    kept = retried({(NATURAL, 0): first, (NATURAL, 1): invented, (NATURAL, 2): invented})
+    assert (kept.length, kept.unsupported, kept.first_unsupported, kept.drawn) == (44, (), (), False)
+    kept = retried({(NATURAL, 0): first, (NATURAL, 1): invented, (NATURAL, 2): near})
+    assert (kept.length, kept.unsupported, kept.drawn, kept.landed) == (42, (), True, "missed")
+
+
+def test_other_endings_are_tried_where_a_text_on_target_invents() -> None:
+    first, true = text(40, **INVENTS), text(43)
+    kept = retried({(NATURAL, 0): first, (NATURAL, 1): first, (NATURAL, 2): true})
+    assert (kept.length, kept.unsupported, kept.first_unsupported, kept.added) == (43, (), ("Bergen",), ())
+
+
+def forced(**facts: Any) -> Result:
+    return text(40, landed="forced", own_end=False, **facts)
+
+
+def test_exact_lands_with_a_true_ending_if_there_is_one_and_else_says_what_that_cost() -> None:
+    natural = {(NATURAL, 0): text(44), (NATURAL, 1): text(40, **INVENTS), (NATURAL, 2): text(45)}
+    true = {(EXACT, 0): forced(**INVENTS), (EXACT, 1): forced(), (EXACT, 2): forced(**INVENTS)}
+    kept = retried(natural | true, EXACT)
+    assert (kept.length, kept.landed, kept.drawn, kept.unsupported, kept.note) == (40, "forced", True, (), "")
+    none = {(EXACT, draw): forced(**INVENTS) for draw in range(3)}
+    kept = retried(natural | none, EXACT)
+    assert (kept.length, kept.landed, kept.added) == (40, "natural", ("Bergen",)), "one that ended by itself, then"
+    assert kept.note == "To land there, it says what the first text, of 44 words, did not: Bergen."
+    sure, unsure = {"ids": (1, 2), "log_probabilities": (0.0, -0.5)}, {"ids": (1, 3), "log_probabilities": (0.0, -9.0)}
+    guesses = {(NATURAL, draw): text(44 + draw, **sure) for draw in range(3)}
+    kept = retried(guesses | {(EXACT, draw): forced(**unsure) for draw in range(3)}, EXACT)
+    assert kept.note == (
+        "To land there, it guesses: its end is less likely than that of the first text, of 44 words. Check it."
+    )
+    late = {(EXACT, 0): text(40, landed="missed"), (EXACT, 1): forced(**INVENTS), (EXACT, 2): forced(**INVENTS)}
+    assert retried(natural | late, EXACT).landed != "missed"
 
 
 def test_a_source_that_cannot_be_read_is_not_tried_again() -> None:
@@ -185,7 +260,7 @@ def test_all_texts_are_spent() -> None:
     result, _ = keep({1: 1})
     assert result.tokens_spent == 49 + 41 + 49
     result, _ = keep({}, EXACT)
-    assert result.tokens_spent == 3 * 49 + 40
+    assert result.tokens_spent == 3 * 49 + 3 * 40
 
 
 def test_the_next_attempts_are_described() -> None:
@@ -195,8 +270,13 @@ def test_the_next_attempts_are_described() -> None:
         "40 of 40 words, not finished; trying another ending"
     )
     assert describe_retry(request(), text(40, LOOP), attempts) == "40 of 40 words, looping; trying 2 other endings"
-    forced = [replace(request(), landing=EXACT)]
-    assert describe_retry(request(EXACT), text(43), forced) == ("none ended there by itself; holding one to 40 words")
+    held = [replace(request(), landing=EXACT)]
+    assert describe_retry(request(), text(40, **INVENTS), attempts) == (
+        "40 of 40 words, 1 not in the source; trying 2 other endings"
+    )
+    assert describe_retry(request(EXACT), text(43), held) == (
+        "no good one ended there by itself; holding one to 40 words"
+    )
     screen, writer = io.StringIO(), Writer(new_generator("llama").model)
     stream = writer.stream(Request("a", CORPUS[0], 40, Unit.TOKENS, task="title"), tries=3)
     watch(stream, Console(file=screen, force_terminal=True, width=99))

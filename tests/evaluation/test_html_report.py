@@ -27,7 +27,11 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoadedReport, ...
     root = tmp_path_factory.mktemp("reports")
     texts = [predictions(seed, 4.0 + 4 * seed, 45, high=150) for seed in range(2)]
     texts = [
-        [replace(one, text=f"{EVIL} {one.text}", source=EVIL, references=(EVIL,)) for one in some] for some in texts
+        [
+            replace(one, text=f"{EVIL} {one.text}", source=EVIL, references=(EVIL,), unsupported=(EVIL, "1998"))
+            for one in some
+        ]
+        for some in texts
     ]
     paths = [save(root / "a", f"A {EVIL}", texts[0]), save(root / "b", "B", texts[1])]
     return load(paths)
@@ -68,6 +72,11 @@ def test_tables_are_escaped_and_mark_the_best(html: str) -> None:
     assert heading.startswith("A &lt;script&gt;document.title = &#39;taken&#39;")
     assert re.search(r'<th scope="row">A &lt;script&gt;', html)
     assert re.search(r'<td class="number"><strong>[\d.]+</strong> <small>\[[\d.]+, [\d.]+\]</small></td>', html)
+
+
+def test_each_text_names_the_words_that_its_source_does_not_have(html: str) -> None:
+    assert html.count("not in the source: &lt;script&gt;") >= 2
+    assert re.search(r"not in the source: [^<]*, 1998", html)
 
 
 def test_the_page_is_accessible(html: str) -> None:

@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from impatience.lengths import Unit
 from impatience.metrics import Prediction
 from support.evaluate_child import run
 from support.evaluation_files import copy_files, read_files, read_rows
+from support.predictions import prediction
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -46,6 +48,18 @@ def test_predictions_cut_at_any_byte_resume_to_the_same_bytes(
     ]
     sizes = [4, 4, 4, 4, 4, 2]
     assert written == [number for number in range(6) if complete.count(number) < sizes[number]]
+
+
+def test_unsupported_words_are_read_again_and_unknown_in_rows_of_earlier_versions(tmp_path: Path) -> None:
+    known = prediction("It rained.", "It poured.", unsupported=("Bergen", "1998"), first_unsupported=())
+    Predictions(tmp_path).append(0, [known])
+    assert list(Predictions(tmp_path).chunks()) == [[known]]
+    file = tmp_path / "predictions.jsonl"
+    row = json.loads(file.read_text())
+    for name in ("unsupported", "first_unsupported", "crc32"):
+        del row[name]
+    file.write_text(json.dumps(row) + "\n")
+    assert list(Predictions(tmp_path).chunks()) == [[replace(known, unsupported=None, first_unsupported=None)]]
 
 
 def test_a_full_disk_loses_nothing(

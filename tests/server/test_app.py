@@ -26,6 +26,7 @@ def test_a_reply_has_the_text_and_its_report(client: Client, writer: Writer) -> 
         "landed": alone.landed,
         "finished": alone.finished,
         "looping": alone.looping,
+        "unsupported": list(alone.unsupported),
         "eos_probability": alone.eos_probability,
         "parts": 1,
         "note": "",

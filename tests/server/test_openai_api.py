@@ -39,7 +39,7 @@ def chat(client: openai.OpenAI, *messages: str, **kwargs: Any) -> Any:
 
 def test_a_chat_is_answered_to_its_length(client: openai.OpenAI, writer: Writer) -> None:
     reply = chat(client, NOTE)
-    expected = writer.write(NOTE, words=6, landing="exact", task="chat")
+    expected = writer.write(NOTE, words=6, landing="exact", task="chat", tries=1)
     (choice,) = reply.choices
     assert (choice.message.role, choice.message.content, choice.finish_reason) == (
         "assistant",
@@ -119,7 +119,7 @@ def test_finish_reason_is_length_if_the_text_was_cut_or_breaks_off(
 
 
 def test_a_completion_is_the_same_whole_and_streamed(client: openai.OpenAI, writer: Writer) -> None:
-    written = writer.write(NOTE, words=6, landing="exact", task="title")
+    written = writer.write(NOTE, words=6, landing="exact", task="title", tries=1)
     expected = (written.text, "stop" if written.finished else "length")
     extra = TARGET | {"task": "title"}
     reply = client.completions.create(model=NAME, prompt=[NOTE], extra_body=extra)
@@ -224,10 +224,29 @@ def test_what_clients_send_by_default_is_accepted_and_named_if_it_is_ignored(
     assert (reply.status, reply.headers.get(IGNORED_HEADER.lower())) == (200, ignored)
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_tries_and_unsupported_words_are_those_of_the_writer(plain: Client, writer: Writer, path: str) -> None:
+    source = {"messages": [{"role": "user", "content": NOTE}]} if "chat" in path else {"prompt": NOTE}
+    body = {"model": NAME, "target": {"words": 7}, "task": "summarize", **source}
+    reply = plain(path, {**body, "tries": 4})
+    alone = writer.write(NOTE, words=7, task="summarize", tries=4)
+    (choice,) = reply.json["choices"]
+    assert (choice["message"]["content"] if "chat" in path else choice["text"]) == alone.text
+    assert reply.json["report"]["drawn"] == alone.drawn
+    assert reply.json["report"]["unsupported"] == list(alone.unsupported)
+    assert plain(path, {**body, "tries": None}).json["report"]["drawn"] is False
+    refused = plain(path, {**body, "tries": 4, "stream": True})
+    assert refused.status == 400
+    assert "leave out stream, or tries" in refused.error["message"]
+    assert plain(path, {**body, "tries": 17}).status == 400
+    *_, last = plain(path, {**body, "stream": True}).events[:-1]
+    assert last[1]["report"]["unsupported"] == list(writer.write(NOTE, words=7, task="summarize", tries=1).unsupported)
+
+
 def test_the_usage_has_a_short_report_because_langchain_keeps_it(client: openai.OpenAI) -> None:
     whole = chat(client, NOTE)
     *_, usage = chat(client, NOTE, stream=True, stream_options={"include_usage": True})
-    names = ("length", "target", "unit", "landed", "finished", "looping")
+    names = ("length", "target", "unit", "landed", "finished", "looping", "unsupported")
     expected = {name: whole.report[name] for name in names}
     assert whole.usage.report == usage.usage.report == expected
 

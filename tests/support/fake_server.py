@@ -184,6 +184,7 @@ def write(handler: Handler, extra: int = 0, stage: str = "", **report: Any) -> N
         "landed": "natural" if landing == "natural" else "forced",
         "finished": True,
         "looping": False,
+        "unsupported": [],
         "eos_probability": 0.87 if landing == "natural" else 0.03,
         "parts": 1,
         "note": "",

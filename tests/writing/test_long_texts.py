@@ -10,7 +10,8 @@ import pytest
 from impatience import Request, Result, Unit, Writer
 from impatience.errors import SourceError
 from impatience.lengths import Landing
-from impatience.writing.long_texts import split
+from impatience.writing.long_texts import shorten_source, split
+from support.results import judged
 from support.writers import LONG, NOTE, TRAINED, new_writer
 
 
@@ -109,3 +110,11 @@ def test_parts_that_come_out_empty_or_no_shorter_are_an_error(monkeypatch: pytes
         (found,) = writer.write_batches([Request("l", LONG, 5)])
         with pytest.raises(SourceError, match=message):
             raise found[0]  # type: ignore[misc]
+
+
+def test_words_are_compared_with_the_whole_source_not_with_what_was_written_of_its_parts() -> None:
+    writer = new_writer(prompt=TRAINED)
+    request = Request("l", LONG, 5)
+    source = shorten_source(request, writer.prompts, lambda parts: [judged("It rained.", 2, 2) for _ in parts])
+    assert (source.request.text.split()[:2], source.request.source) == (["It", "rained."], LONG)
+    assert source.parts > 1

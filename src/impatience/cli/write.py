@@ -270,13 +270,19 @@ def _results(
 def _status(result: Result) -> str:
     """Return the lines that are printed below a text."""
     note = f"\n{result.note}" if result.note else ""
+    foreign = f"\n{unsupported_line(result.unsupported)}" if result.unsupported else ""
     advice = " Use --exact or --at-most to hold it to the length." if result.length > result.target else ""
     written = f"{_count(result.length, result.unit)} of {result.target:,} asked for."
     landed = "drawn" if result.drawn and result.landed == "natural" else result.landed
     # What the model ended itself can be on target and still no good end.
     ended = "" if landed == "forced" and result.own_end else f" {_LANDED[landed]}"
     faults = ("" if result.finished else _UNFINISHED) + (_LOOPING if result.looping else "")
-    return f"\n{written}{ended}{faults}{advice}{note}"
+    return f"\n{written}{ended}{faults}{advice}{foreign}{note}"
+
+
+def unsupported_line(words: Sequence[str]) -> str:
+    """Return the line that names the words of a text that its source does not have."""
+    return f"{_count(len(words), 'words')} {'is' if len(words) == 1 else 'are'} not in the source: {', '.join(words)}."
 
 
 def _count(number: int, noun: str) -> str:

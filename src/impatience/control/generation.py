@@ -66,7 +66,7 @@ def eos_ids(generation_config: Any, size: int | None = None) -> list[int]:
 
 
 class EosTrace(LogitsProcessor):  # type: ignore[misc]
-    """Records P(EOS) and the model's first choice at each step, and the last ids, and changes nothing."""
+    """Records P(EOS), the model's first choice and how likely the chosen id was at each step, and changes nothing."""
 
     ids: Tensor  # (B, T) all ids before the last step
 
@@ -74,10 +74,14 @@ class EosTrace(LogitsProcessor):  # type: ignore[misc]
         self.eos = eos
         self._eos_probabilities: list[Tensor] = []
         self._choices: list[Tensor] = []
+        self._logs: list[Tensor] = []
+        self._scores: Tensor | None = None  # of the last step, whose ids come with the next call
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Record one step."""
-        self.ids = input_ids
+        if self._scores is not None:
+            self._logs.append(_log_probabilities(self._scores, input_ids[:, -1]))
+        self.ids, self._scores = input_ids, scores
         self._eos_probabilities.append(scores.float().softmax(-1)[:, self.eos].sum(-1))
         self._choices.append(scores.argmax(-1))
         return scores
@@ -90,6 +94,18 @@ class EosTrace(LogitsProcessor):  # type: ignore[misc]
             path = beam_indices.cpu()[:, :steps].clamp(min=0)
         columns = torch.arange(path.shape[1]).clamp(max=probabilities.shape[1] - 1).expand_as(path)
         return probabilities[path, columns], choices[path, columns]
+
+    def log_probabilities(self, sequences: Tensor) -> list[list[float]]:
+        """Return the log-probability of each id that was generated in (B, T) sequences, which no beams led to."""
+        assert self._scores is not None
+        last = _log_probabilities(self._scores, sequences[:, -1])
+        logs: list[list[float]] = torch.stack([*self._logs, last], 1).tolist()
+        return logs
+
+
+def _log_probabilities(scores: Tensor, ids: Tensor) -> Tensor:
+    scores = scores.float()
+    return scores.gather(1, ids[:, None])[:, 0] - scores.logsumexp(-1)
 
 
 class CallSettings(GenerationConfig):  # type: ignore[misc]

@@ -19,7 +19,7 @@ from transformers import LogitsProcessor
 
 from impatience.errors import OptionError
 
-LEAST = 0.05  # tokens with less than this share of the likeliest token's probability are never drawn
+LEAST = 0.2  # tokens with less than this share of the likeliest token's probability are never drawn
 _BITS = 2**32 - 1
 
 

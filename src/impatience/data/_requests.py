@@ -12,6 +12,7 @@ from impatience.lengths import Landing, Unit
 from impatience.registry import nearest
 
 MOST = 10_000_000  # the largest target in any unit
+_MESSAGES = ("chat", "instruct")  # tasks whose text is a message to the model
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -36,6 +37,7 @@ class Request:
     draw: int = 0  # number of the draw of the rest (``control.sampling``); 0 takes the likeliest tokens
     within: tuple[int, int] | None = None  # lengths that are on target, first and last; None is the target alone
     instruction: str = ""  # what to write, in a user's words, instead of a task
+    whole: str = ""  # the whole source, where ``text`` is only what was written of its parts
     references: tuple[str, ...] = ()  # texts to compare the new one with in an evaluation; may be empty
     group: str = ""  # group in an evaluation report; "" for none
     example: str = ""  # id of the example that an evaluation request comes from
@@ -68,6 +70,16 @@ class Request:
         if self.within is not None:
             return self.within[0] <= length <= self.within[1]
         return length <= self.target if self.landing is Landing.AT_MOST else length == self.target
+
+    @property
+    def source(self) -> str:
+        """All that the new text may take names and numbers from; empty if there is no text to write from.
+
+        The message of a chat is an instruction, not a source.
+        """
+        if self.task in _MESSAGES or not self.text.strip():
+            return ""
+        return "\n\n".join((self.whole or self.text, self.instruction, *(text for _, text in self.history))).strip()
 
     def as_example(self) -> Example:
         """Return the source as an example without a target, for an ``Encoder``."""

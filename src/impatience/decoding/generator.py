@@ -17,6 +17,7 @@ from impatience.control.model import LengthControlled
 from impatience.data import TEMPLATES, Encoder, Request, pad_prompts
 from impatience.decoding.loop import DecodingLoop, TokenListener, TokenResult, unsupported
 from impatience.decoding.packing import ROWS
+from impatience.decoding.ranking import unsupported_words
 from impatience.decoding.results import Result
 from impatience.decoding.step import DecodingSettings, TokenRequest
 from impatience.errors import OptionError, SourceError
@@ -253,7 +254,8 @@ class TextGenerator:
         ended = written.kept < len(written.ids)  # by EOS, or because the landing removed the end
         curve = () if request.prefix else written.eos_curve[: len(ids) + ended]
         report = written.report if ended else replace(written.report, eos_probability=None)
-        return self._build(request, report, ids, ended, len(written.ids) - len(request.prefix), curve)
+        logs = written.log_probabilities[: len(ids)]
+        return self._build(request, report, ids, ended, len(written.ids) - len(request.prefix), curve, logs)
 
     def _build(
         self,
@@ -263,9 +265,11 @@ class TextGenerator:
         ended: bool,
         tokens_spent: int,
         eos_curve: Sequence[float],
+        log_probabilities: Sequence[float],
     ) -> Result:
         """Build a result; the report describes its text, but does not know whether that is a title."""
         finished = report.finished or (report.own_end and self.is_title(request))
+        text = decode(self.tokenizer, ids)
         return Result(
             self.vocabulary.count(ids, report.unit),
             report.target,
@@ -275,12 +279,14 @@ class TextGenerator:
             finished,
             report.looping,
             report.own_end,
-            text=decode(self.tokenizer, ids),
+            text=text,
             ids=ids,
             id=request.id,
             ended=ended,
             tokens_spent=tokens_spent,
+            unsupported=unsupported_words(request, text),
             eos_curve=tuple(round(probability, 6) for probability in eos_curve),
+            log_probabilities=tuple(round(one, 4) for one in log_probabilities),
         )
 
     def _call_generate_with_signal(
@@ -330,6 +336,7 @@ class TextGenerator:
         curves, choices = trace.along(len(rows), len(rows[0]), output.get("beam_indices"))
         beams, copies = len(trace.ids) // len(rows), len(rows) // len(budgets)
         given = trace.ids[:, first:].tolist()  # without the choice of the last step
+        logs = trace.log_probabilities(output.sequences) if beams == 1 else []
         results = []
         for row, (written, report) in enumerate(zip(rows, reports, strict=True)):
             request = requests[row // copies]
@@ -351,7 +358,10 @@ class TextGenerator:
                 )
                 report = replace(report, finished=finished, looping=looping, landed=landed, own_end=own_end)
             report = replace(report, eos_probability=probability)
-            results.append(self._build(request, report, ids, ended, tokens_spent, [] if request.prefix else curve))
+            if request.prefix:
+                curve = []
+            of_ids = [0.0] * len(request.prefix) + logs[row][: len(ids) - len(request.prefix)] if logs else []
+            results.append(self._build(request, report, ids, ended, tokens_spent, curve, of_ids))
         return results
 
     def _stop(self, ids: list[int]) -> int | None:

@@ -58,6 +58,7 @@ class TokenResult:
     kept: int  # number of ids that the landing keeps, EOS not counted
     report: LengthReport  # how the text ended
     eos_curve: tuple[float, ...]  # the model's own EOS probability at each step
+    log_probabilities: tuple[float, ...]  # the model's own log-probability of each id; 0 for those of a prefix
 
 
 def unsupported(model: LengthControlled, options: Mapping[str, Any]) -> str | None:
@@ -132,7 +133,8 @@ class DecodingLoop:
             for position, row in self._run(requests, settings, shape, listener):
                 target = requests[position].target
                 kept, report = reporter.report(row.ids, target, row.eos_probabilities, row.choices, held=row.held)
-                results[position] = TokenResult(tuple(row.ids), kept, report, tuple(row.eos_curve))
+                curve, logs = tuple(row.eos_curve), tuple(row.log_probabilities)
+                results[position] = TokenResult(tuple(row.ids), kept, report, curve, logs)
         return [results[position] for position in range(len(requests))]
 
     @property

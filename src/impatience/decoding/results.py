@@ -27,21 +27,31 @@ class Result(LengthReport):
     tokens_spent: int = 0  # tokens generated for it, with EOS, all beams, and texts that were thrown away
     parts: int = 1  # parts that the source was read in; more than 1 if it is longer than the model reads at once
     note: str = ""  # remarks on how such a source was read, and on how the text was counted
-    drawn: bool = False  # its ending was drawn because the first text did not land well; see ``decoding.retries``
+    drawn: bool = False  # its ending was drawn because the first text was not good; see ``decoding.retries``
+    unsupported: tuple[str, ...] = ()  # its names and numbers that the source does not have; see ``grounding``
+    first_unsupported: tuple[str, ...] | None = None  # those of the first text; None where this is the first
     # characters at the end of the streamed pieces that are not in the text: the landing removed them, or a later token
     # changed how they are written
     taken_back: int = 0
     # the model's own EOS probability after 0, 1, 2, … of the ids, as far as it is known; a ``Writer`` leaves it out
     eos_curve: tuple[float, ...] = field(default=(), repr=False)
+    # the model's own log-probability of each of the ids, 0 for those of a prefix; empty where it is not known (beams)
+    log_probabilities: tuple[float, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def tokens(self) -> int:
         """The number of tokens of the text, in any unit."""
         return len(self.ids)
 
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The unsupported words that the first text did not have."""
+        first = self.unsupported if self.first_unsupported is None else self.first_unsupported
+        return tuple(word for word in self.unsupported if word not in first)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that the command line and batch files show."""
-        shown = ("text", "length", "target", "unit", "landed", "finished", "looping", "eos_probability")
+        shown = ("text", "length", "target", "unit", "landed", "finished", "looping", "unsupported", "eos_probability")
         return {name: getattr(self, name) for name in (*shown, "parts", "note", "drawn")}
 
 

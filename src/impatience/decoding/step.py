@@ -106,6 +106,7 @@ class RowOutput:
     choices: list[int]  # the model's own choices
     held: list[int]  # what the landing made of them
     eos_curve: list[float]  # the model's own EOS probabilities, before loops were banned
+    log_probabilities: list[float]  # the model's own log-probability of each id; 0 for those of a prefix
 
 
 class DecodingStep:
@@ -126,8 +127,8 @@ class DecodingStep:
         self.column = self._zeros(1)
         # One column more than there are steps, for rows that have ended to write to.
         self.text, self.choices, self.held = (self._zeros(shape.rows, shape.steps + 1) for _ in range(3))
-        self.probabilities, self.curve = (
-            self._zeros(shape.rows, shape.steps + 1, dtype=torch.float32) for _ in range(2)
+        self.probabilities, self.curve, self.logs = (
+            self._zeros(shape.rows, shape.steps + 1, dtype=torch.float32) for _ in range(3)
         )
         self.scores = self._zeros(shape.rows, text_config(self.inner).vocab_size, dtype=torch.float32)
         self.lander = None
@@ -143,7 +144,8 @@ class DecodingStep:
             self.source_padding = self._zeros(shape.rows, shape.source, dtype=torch.bool)
             layers = [FixedLayer(keys, values) for keys, values in self.sources]
             self.both_caches = EncoderDecoderCache(self.cache, Cache(layers=layers))
-        changed = [self.state, self.column, self.text, self.choices, self.held, self.probabilities, self.curve]
+        outputs = [self.text, self.choices, self.held, self.probabilities, self.curve, self.logs]
+        changed = [self.state, self.column, *outputs]
         self.graphs = CudaGraphs(self.device, changed)
 
     def _zeros(self, *shape: int, dtype: torch.dtype = torch.long) -> Tensor:
@@ -175,7 +177,8 @@ class DecodingStep:
                 written = slice(len(prefix))
                 for output in (self.text, self.choices, self.held):
                     output[row, written] = torch.tensor(prefix, device=self.device)
-                self.probabilities[row, written] = self.curve[row, written] = 0
+                for numbers in (self.probabilities, self.curve, self.logs):
+                    numbers[row, written] = 0
         rows = torch.tensor(list(requests), device=self.device)
         self.state.index_copy_(0, rows, torch.tensor(states, device=self.device))
 
@@ -225,7 +228,7 @@ class DecodingStep:
             return []
         index = torch.tensor(rows, device=self.device)
         counts = self.state[index, _COUNT].tolist()
-        outputs = (self.text, self.probabilities, self.choices, self.held, self.curve)
+        outputs = (self.text, self.probabilities, self.choices, self.held, self.curve, self.logs)
         columns = [tensor[index, : max(counts)].tolist() for tensor in outputs]
         return [RowOutput(*(column[row][:count] for column in columns)) for row, count in enumerate(counts)]
 
@@ -285,6 +288,7 @@ class DecodingStep:
         if self.settings.draws:
             written = noisy_scores(scores, state[:, _DRAW], count).argmax(-1)
         self._append(self.text, written)
+        self._append(self.logs, self.scores.gather(1, written[:, None])[:, 0] - self.scores.logsumexp(-1))
         counted = self.counter.advance(state[:, _COUNTER:], written)
         ended = (written[:, None] == self.eos).any(1) | (count + live >= state[:, _BUDGET])
         same = (state[:, column] for column in (_BEGIN, _TARGET, _BUDGET))

@@ -172,4 +172,5 @@ def _text_facts(row: Mapping[str, Any]) -> str:
     ]
     facts += ["cut"] if not row["ended"] else [] if row["finished"] else ["open end"]
     facts += [f"{format_number(row['repeated'], percent=True)} % repeats"] if row.get("looping") == 1 else []
+    facts += [f"not in the source: {', '.join(row['unsupported'])}"] if row.get("unsupported") else []
     return "; ".join(facts)

@@ -128,8 +128,11 @@ def _checksum(row: Mapping[str, Any]) -> int:
 
 def _parse(row: Mapping[str, Any], name: Path) -> Prediction:
     try:
-        values = {field.name: row[field.name] for field in fields(Prediction)}
+        # Rows of earlier versions do not know their unsupported words.
+        values = {field.name: row[field.name] for field in fields(Prediction) if field.name in row}
         values |= {"references": tuple(row["references"]), "unit": Unit(row["unit"])}
+        words = {name: row.get(name) for name in ("unsupported", "first_unsupported")}
+        values |= {name: None if given is None else tuple(given) for name, given in words.items()}
         return Prediction(**values)
     except (KeyError, TypeError, ValueError) as error:
         raise ReportError(f"{name} is damaged ({error!r}). Evaluate again in another folder.") from error
@@ -146,7 +149,7 @@ def open_rows(folder: Path, columns: Sequence[str]) -> Iterator[WriteRows]:
     import pyarrow.parquet
 
     types = {
-        "references": pyarrow.list_(pyarrow.string()),
+        **dict.fromkeys(("references", "unsupported", "first_unsupported"), pyarrow.list_(pyarrow.string())),
         **dict.fromkeys(("ended", "finished"), pyarrow.bool_()),
         "eos_probability": pyarrow.float64(),
         **dict.fromkeys(("target", "length", "tokens", "tokens_spent"), pyarrow.int64()),

@@ -308,6 +308,8 @@ def _write_batch(generator: TextGenerator, strategy: Strategy, seed: int, batch:
             judge_by_request(request, result),
             result.eos_probability,
             result.tokens_spent,
+            result.unsupported,
+            result.unsupported if result.first_unsupported is None else result.first_unsupported,
         )
         for request, result in zip(requests, results, strict=True)
     ]

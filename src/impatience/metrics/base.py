@@ -43,6 +43,9 @@ class Prediction:
     landed: Landed  # "natural", "forced" or "missed"; see ``impatience.judging``
     eos_probability: float | None  # that the model gave EOS where the text stops; None if a strategy cannot know it
     tokens_spent: int  # number of tokens generated for it, discarded ones included
+    # names and numbers that the source does not have: of the text, and of the first one written for it; None if unknown
+    unsupported: tuple[str, ...] | None = None
+    first_unsupported: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

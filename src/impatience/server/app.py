@@ -177,8 +177,7 @@ class _WriteCall:
 
 async def _answer(http_request: HttpRequest, call: _WriteCall | CompletionCall) -> Response:
     """Write the text of a call; return it whole, or as a stream of events."""
-    tries = call.body.tries if isinstance(call.body, WriteBody) else 1
-    service, stream = call.service, bool(call.body.stream)
+    service, stream, tries = call.service, bool(call.body.stream), call.body.tries or 1
     try:
         accepted = service.accept(call.request(), pieces=stream, tries=tries, max_tokens=call.max_tokens)
         open_request = await while_connected(http_request.receive, accepted)

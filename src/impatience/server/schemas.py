@@ -14,6 +14,9 @@ from impatience.lengths import Unit
 Count = Annotated[int, Field(ge=1, le=MOST)]
 Task = Literal["summarize", "rewrite", "title", "question"]
 LandingName = Literal["natural", "exact", "at_most"]
+TryCount = Annotated[
+    int, Field(description="Write up to so many texts, send the best; not in pieces.", ge=1, le=MOST_TRIES)
+]
 
 
 class TargetBody(BaseModel, strict=True, extra="forbid"):
@@ -48,12 +51,11 @@ class WriteBody(BaseModel, strict=True, extra="forbid"):
     task: Task | None = Field(None, description="Task for the model; null is the task it was trained for.")
     landing: LandingName = Field("natural", description="How the text ends.")
     stream: bool = Field(False, description="Send the text in pieces, as server-sent events.")
-    tries: int = Field(1, description="Write up to so many texts, send the best; not in pieces.", ge=1, le=MOST_TRIES)
+    tries: TryCount = 1
 
     @model_validator(mode="after")
     def _check_stream(self) -> WriteBody:
-        if self.stream and self.tries > 1:
-            raise ValueError("the best of several texts is known only at the end: leave out stream, or tries")
+        _check_one_stream(self.stream, self.tries)
         return self
 
 
@@ -66,10 +68,11 @@ class Report(BaseModel):
     landed: Literal["natural", "forced", "missed"]
     finished: bool = Field(description="Whether the text ends as a whole one.")
     looping: bool = Field(description="Whether the text repeats itself.")
+    unsupported: list[str] = Field(description="Names and numbers of the text that the source does not have.")
     eos_probability: float = Field(description="The model's probability of ending where the text ends.")
     parts: int = Field(description="Number of parts in which the source was read.")
     note: str = Field(description="Explains reading in parts, or why words cannot be counted.")
-    drawn: bool = Field(description="Whether the ending was sampled, because the first text missed its target.")
+    drawn: bool = Field(description="Whether the ending was sampled, because the first text was not good.")
     taken_back: int = Field(description="Characters at the end of the streamed pieces that are not in the text.")
 
 
@@ -140,6 +143,12 @@ class _Completion(BaseModel, strict=True, extra="allow"):
     reasoning_effort: str | None = Field(None, description="Ignored.")
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    tries: TryCount | None = Field(None, description="Write up to so many texts, send the best; 1 by default.")
+
+    @model_validator(mode="after")
+    def _check_stream(self) -> _Completion:
+        _check_one_stream(self.stream, self.tries)
+        return self
 
 
 class ChatBody(_Completion):
@@ -165,6 +174,12 @@ class CompletionBody(_Completion):
     def text(self) -> str:
         """The prompt."""
         return self.prompt if isinstance(self.prompt, str) else self.prompt[0]
+
+
+def _check_one_stream(stream: bool | None, tries: int | None) -> None:
+    """Check that a text that is sent in pieces is the only one."""
+    if stream and (tries or 1) > 1:
+        raise ValueError("the best of several texts is known only at the end: leave out stream, or tries")
 
 
 def report_fields(result: Result) -> dict[str, Any]:

@@ -62,6 +62,8 @@ def _keep_ids(generator: TextGenerator, result: Result, size: int, text: str | N
         landed=landed,
         eos_probability=result.eos_curve[size] if known else None,
         eos_curve=result.eos_curve[: size + 1],
+        log_probabilities=result.log_probabilities[:size],
+        unsupported=tuple(word for word in result.unsupported if word in text),
     )
 
 

@@ -1,8 +1,8 @@
-"""Samples several texts, and keeps the one nearest to the target.
+"""Samples several texts, and keeps the best: the nearest to the target of those that invent no more than the first.
 
-Uses ``do_sample``, ``num_return_sequences``, ``temperature`` and ``top_p`` with the base model. Of texts that are
-equally near the first is kept, so the choice depends on length alone. ``landed`` is "natural" only if the first was on
-target, "forced" if another one was chosen.
+Uses ``do_sample``, ``num_return_sequences``, ``temperature`` and ``top_p`` with the base model. ``decoding.ranking``
+says which text is the best: truth comes before length. ``landed`` is "natural" only if the first was on target,
+"forced" if another one was chosen.
 
 Spends the tokens of all n texts.
 """
@@ -14,14 +14,15 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from impatience.config import option
+from impatience.decoding.ranking import best_of
 from impatience.strategies.base import Request, Result, Sampled, TextGenerator, check_range, seeded
 
 
 @dataclass(frozen=True)
 class BestOfN(Sampled):
-    """Sampled n times, chosen by length."""
+    """Sampled n times, chosen by truth, then length."""
 
-    summary: ClassVar[str] = "n texts are drawn, the nearest in length is kept"
+    summary: ClassVar[str] = "n texts are drawn, the nearest in length is kept that invents no more than the first"
 
     n: int = option(8, "texts to draw")
     temperature: float = option(1.0, "of the draws: below 1 keeps to what is likely")
@@ -38,16 +39,15 @@ class BestOfN(Sampled):
             results = generator.generate_without_signal(
                 requests, limit=self.limit, num_return_sequences=self.n, **self.sampling(self.temperature)
             )
-        return [
-            _choose(results[row * self.n : (row + 1) * self.n], request.target) for row, request in enumerate(requests)
-        ]
+        return [_choose(request, results[row * self.n : (row + 1) * self.n]) for row, request in enumerate(requests)]
 
 
-def _choose(results: list[Result], target: int) -> Result:
-    best = min(results, key=lambda result: (abs(result.length - target), not result.ended))
+def _choose(request: Request, results: list[Result]) -> Result:
+    best = best_of(request, results[0], results, sampled=True)
     chosen = best.landed == "natural" and best is not results[0]
     spent = sum(result.tokens_spent for result in results)
-    return replace(best, tokens_spent=spent, landed="forced" if chosen else best.landed)
+    landed = "forced" if chosen else best.landed
+    return replace(best, tokens_spent=spent, landed=landed, first_unsupported=results[0].unsupported)
 
 
 STRATEGY = BestOfN

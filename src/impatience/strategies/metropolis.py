@@ -15,9 +15,9 @@ have the same terms except p(x') and p(x), which cancel against those in π. Tha
 
     accept x' with probability  min(1, exp(-(|L(x') - l| - |L(x) - l|) / temperature) · T(x) / T(x'))
 
-The chain begins with a text that the model draws. It stops when a state is on target, else after ``steps``, and
-returns the nearest of all its states, the first of equals: never one that is further off than the first text, and not a
-sample of π. ``landed`` is "natural" only if the first text was on target.
+The chain begins with a text that the model draws. It stops when its best state is on target, else after ``steps``, and
+returns the best of all its states, the first of equals, by ``decoding.ranking``: never one that invents more than the
+first text, and not a sample of π. ``landed`` is "natural" only if the first text was on target.
 
 Uses ``do_sample`` and ``top_p``. Spends the first text and all that was drawn afterwards, rejected or not; the tokens
 that are kept are not counted, though the model reads them again, so that rows with prefixes of different lengths share
@@ -37,6 +37,7 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 from impatience.config import option
+from impatience.decoding.ranking import best_of
 from impatience.strategies.base import Request, Result, Sampled, TextGenerator, check_range, seeded
 
 
@@ -58,7 +59,7 @@ class Metropolis(Sampled):
     def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
         """Run a chain for each request, all in one batch."""
         with seeded(self.seed, requests, generator) as rng:
-            chains = [Chain(result) for result in self._sample(generator, requests)]
+            chains = [Chain(*pair) for pair in zip(requests, self._sample(generator, requests), strict=True)]
             for _ in range(self.steps):
                 rows = [row for row, chain in enumerate(chains) if chain.best.landed == "missed"]
                 if not rows:
@@ -83,8 +84,8 @@ class Metropolis(Sampled):
 class Chain:
     """The Markov chain of one text, from its first state."""
 
-    def __init__(self, first: Result) -> None:
-        self.spent = first.tokens_spent
+    def __init__(self, request: Request, first: Result) -> None:
+        self.request, self.spent = request, first.tokens_spent
         self.first = self.state = self.best = first
 
     def step(self, proposal: Result, spent: int, temperature: float, rng: random.Random) -> None:
@@ -94,12 +95,13 @@ class Chain:
         log_ratio = -worse / temperature + math.log(_size(self.state) / _size(proposal))
         if math.log(1 - rng.random()) < log_ratio:
             self.state = proposal
-            self.best = min(self.best, proposal, key=lambda result: (_error(result), not result.ended))
+            self.best = best_of(self.request, self.first, [self.best, proposal], sampled=True)
 
     def result(self) -> Result:
-        """Return the nearest text."""
+        """Return the best text."""
         landed = self.best.landed if self.best is self.first or self.best.landed == "missed" else "forced"
-        return replace(self.best, tokens_spent=self.spent, landed=landed)
+        first = self.first.unsupported
+        return replace(self.best, tokens_spent=self.spent, landed=landed, first_unsupported=first)
 
 
 def _size(result: Result) -> int:

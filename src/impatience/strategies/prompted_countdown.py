@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from impatience.config import option
+from impatience.decoding.ranking import unsupported_words
 from impatience.judging import judge
 from impatience.lengths import Unit
 from impatience.strategies._instructions import Instructed, length_in_words
@@ -79,6 +80,8 @@ def _without_markers(generator: TextGenerator, request: Request, result: Result)
         looping=looping,
         landed=landed,
         eos_curve=(),
+        log_probabilities=(),
+        unsupported=unsupported_words(request, text),
     )
 
 

@@ -69,7 +69,7 @@ def shorten_source(
         text = "\n\n".join(filter(None, written))
         if not text:
             raise SourceError("The model wrote nothing about any part of the text. Try another model, or less text.")
-        request, before = replace(request, text=text), size
+        request, before = replace(request, text=text, whole=request.whole or request.text), size
         size = len(prompts.encode(request))
         if size >= before:
             raise SourceError(
