@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ def test_they_are_found_where_they_are() -> None:
         # number words
         ("They bought 12 loaves.", "They bought twelve loaves, a dozen loaves."),
         ("They bought two hundred and five loaves.", "They bought 205 loaves."),
-        ("It has 52 rooms, 100 beds and 1,500,000 visitors.", "It has fifty-two rooms and one hundred, or 1.5 million visitors."),
+        ("It has 52 rooms, 100 beds, 1,500,000 guests.", "It has fifty-two rooms, one hundred beds, 1.5 million guests."),
         ("The 3rd house of 21.", "The third house of the twenty-first."),
         ("Both doors are shut.", "The two doors are shut."),
         ("He has a car.", "One has a car; no one walks; first he drives."),
@@ -151,7 +152,7 @@ def test_nothing_in_a_text_is_foreign_to_the_text_itself(text: str) -> None:
 def test_words_stand_in_order_and_where_they_are_said_to(text: str, source: str, more: str) -> None:
     found = find_foreign(text, source)
     assert all(text[word.start : word.end] == word.text for word in found)
-    assert all(a.end <= b.start for a, b in zip(found, found[1:], strict=False))
+    assert all(a.end <= b.start for a, b in pairwise(found))
     assert find_foreign(text, source) == found
 
 

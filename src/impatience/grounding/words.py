@@ -121,7 +121,8 @@ def language_of(words: Iterable[str]) -> str:
     folded = [fold(word) for word, _ in zip(words, range(400), strict=False)]
     if not folded:
         return ""
-    spoken = {language: sum(word in small for word in folded) for language, small in _small_words().items()}
+    others = {language: small for language, small in _small_words().items() if language != "en"}
+    spoken = {language: sum(word in small for word in folded) for language, small in others.items()}
     best = max(spoken, key=lambda language: spoken[language])
     english = sum(word in _common() for word in folded)
     if english >= 0.4 * len(folded) and english > spoken[best]:
@@ -137,6 +138,12 @@ def is_ordinary(folded: str, language: str) -> bool:
 @cache
 def _small_words() -> dict[str, frozenset[str]]:
     return {language: frozenset(words) for language, words in table("small_words").items()}
+
+
+def is_function_word(word: str) -> bool:
+    """Check whether a word carries no meaning of its own, in English, German, French or Spanish."""
+    folded = fold(word)
+    return any(folded in small for small in _small_words().values())
 
 
 def words_of(text: str) -> list[str]:
