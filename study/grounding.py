@@ -308,13 +308,14 @@ def print_tables(chosen: list[Pair], shown: list[Pair], split: str) -> None:
     print(
         f"\n| score | AUC validation | AUC {split} | threshold | right, % | false found, % | true flagged, % | ", end=""
     )
-    print("true flagged at half of false, % |\n|---|---:|---:|---:|---:|---:|---:|---:|")
+    print("true flagged where half of the false are, % | in order, % |\n" + "|---" + 8 * "|---:" + "|")
     for name, of in measures.items():
         at = best_threshold(of(chosen, "true"), of(chosen, "false"))
         good, bad = of(shown, "true"), of(shown, "false")
         half = float(np.median(of(chosen, "false")))
         found, flagged, mild = (bad < at).mean(), (good < at).mean(), (good < half).mean()
-        figures = (100 * (found + 1 - flagged) / 2, 100 * found, 100 * flagged, 100 * mild)
+        order = np.mean((good > bad) + 0.5 * (good == bad))
+        figures = (100 * (found + 1 - flagged) / 2, 100 * found, 100 * flagged, 100 * mild, 100 * order)
         line = f"| {name} | {auc(of(chosen, 'true'), of(chosen, 'false')):.3f} | {auc(good, bad):.3f} | {at:.3f} | "
         print(line + " | ".join(f"{figure:.0f}" for figure in figures) + " |")
     for field, values in (("kind", KINDS), ("set", sorted({pair["set"] for pair in shown}))):

@@ -50,7 +50,7 @@ def test_they_are_found_where_they_are() -> None:
         # number words
         ("They bought 12 loaves.", "They bought twelve loaves, a dozen loaves."),
         ("They bought two hundred and five loaves.", "They bought 205 loaves."),
-        ("It has 52 rooms, 100 beds, 1,500,000 guests.", "It has fifty-two rooms, one hundred beds, 1.5 million guests."),
+        ("It has 52 rooms, 100 beds, 1,500,000 guests.", "It has fifty-two rooms, one hundred beds, 1.5m guests."),
         ("The 3rd house of 21.", "The third house of the twenty-first."),
         ("Both doors are shut.", "The two doors are shut."),
         ("He has a car.", "One has a car; no one walks; first he drives."),
@@ -85,10 +85,10 @@ def test_they_are_found_where_they_are() -> None:
         ("A bus goes to Voss.", "Cucumbers are cheap. Meanwhile, I'm glad. Buses: Take one. “They stop here.”"),
         ("A bus goes to Voss.", "1. Buses\n2. Stops\n(1) Take it."),
         # other languages
-        ("Die Bäckerei in Voss backt zwölf Brote.", "In der Bäckerei in Voss werden 12 Brote gebacken. Die Kundschaft"
-         " ist in Ordnung und freut sich über die Qualität der Ware."),
+        ("Die Bäckerei in Voss backt zwölf Brote.", "In der Bäckerei in Voss werden 12 Brote gebacken. Die Leute"
+         " sind in Ruhe und freut sich über die Qualität der Ware."),
         ("Der Hafen von Bergen wurde ausgebaut.", "Der Hafenausbau in Bergen ist ein Erfolg für die Stadt."),
-        ("La boulangerie de Voss vend douze pains.", "La boulangerie de Voss vend 12 pains. Les clients sont contents."),
+        ("La boulangerie de Voss vend douze pains.", "La boulangerie vend 12 pains. Les clients sont contents."),
         ("La panadería de Voss vende doce panes.", "La panadería vende 12 panes. Los clientes están contentos."),
         ("港口下了大雪,12 艘渡船没有开。", "港口有 12 艘渡船。"),
     ],
@@ -116,6 +116,8 @@ def test_what_the_source_says_otherwise_is_known(source: str, text: str) -> None
         ("A bakery in Bergström's house.", "A bakery in Bergen.", ("Bergen",)),
         ("A bakery in Voss.", "The bakery got an iPhone, and the BBC came by H5N1.", ("iPhone", "BBC", "H5N1")),
         ("A bakery in Voss.", "The bakery is in the United Kingdom.", ("United", "Kingdom")),
+        ("Let us sit in the sun, who did.", "The US and the WHO met on Sunday.", ("US", "WHO", "Sunday")),
+        ("Those who can. It is his new bakery.", "The BBC said so on Facebook.", ("BBC", "Facebook")),
         ("Eine Bäckerei in Voss.", "Die Bäckerei ist in Oslo, und Herr Hansen mit Jens Berg ist da.",
          ("Oslo", "Hansen", "Jens", "Berg")),
         ("Une boulangerie à Voss.", "La boulangerie de Bergen est bonne, selon Pierre.", ("Bergen", "Pierre")),

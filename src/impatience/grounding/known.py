@@ -10,7 +10,17 @@ from itertools import pairwise
 
 from impatience.grounding.mentions import mentions_of
 from impatience.grounding.numbers import KnownNumbers, Part, parts_of
-from impatience.grounding.words import MONTH_NAMES, MONTHS, are_forms, fold, language_of, same_group, table, words_of
+from impatience.grounding.words import (
+    MONTH_NAMES,
+    MONTHS,
+    are_forms,
+    fold,
+    is_function_word,
+    language_of,
+    same_group,
+    table,
+    words_of,
+)
 
 SMALL = frozenset(table("inner_words"))
 _PIECE = re.compile(r"\d+|[A-Z]{2,}s?(?![^\W\dA-Z_])|[^\W\d_][^\W\d_A-Z]*|[A-Z]+")
@@ -34,28 +44,37 @@ class Source:
         self.words |= {part.suffix for part in self.parts if part.suffix}
         self.words |= {piece for piece in pieces if len(piece) > 1}
         self.lower = fold(text)
-        self.groups = {group for word in self.words if (group := same_group(word)) is not None}
         self.joined = {a.folded + b.folded for a, b in pairwise(self.parts) if b.start - a.end <= 1}
         self.acronyms = {part.folded for part in words if len(part.text) > 1 and part.text[1:2].isupper()}
         self.acronyms |= dotted(self.parts, text)
+        self.groups = {group for word in self._names(words) if (group := same_group(word)) is not None}
         self.words |= self.acronyms
         self._by_beginning = defaultdict[str, list[str]](list)
         for word in self.words:
             self._by_beginning[word[:3]].append(word)
         self._all_initials, self._capital_initials = self._initials(words)
+        self._close_initials = "".join(
+            " " * (bool(text[before.end : part.start].strip(" -‑\n")) or is_function_word(part.folded))
+            + part.folded[:1]
+            for before, part in pairwise([Part("word", "", "", 0, 0), *words])
+        )
         self.days = self._days()
 
     def has_word(self, folded: str, language: str) -> bool:
         """Check whether the source has a word, in any form of it."""
         if folded in self.words or folded in self.joined:
             return True
-        if (group := same_group(folded)) is not None and group in self.groups:
+        if self.has_same(folded):
             return True
         near = self._by_beginning.get(folded[:3], ())
         if language == "en":
             return any(are_forms(folded, word) for word in near)
         stem = folded[: max(4, len(folded) - 3)]
         return any(word.startswith(stem) or are_forms(folded, word) for word in near)
+
+    def has_same(self, folded: str) -> bool:
+        """Check whether the source has a word that means the same: "US" and "American"."""
+        return (group := same_group(folded)) is not None and group in self.groups
 
     def has_beginning(self, folded: str) -> bool:
         """Check whether a word of the source begins so: "Gov." of "government"."""
@@ -79,7 +98,9 @@ class Source:
             return False
         if any(letters in initials for initials in self._capital_initials):
             return True
-        return len(letters) >= 3 and any(letters in initials for initials in self._all_initials)
+        if len(letters) == 3:  # three words in a row begin with any letters, somewhere in a long text
+            return letters in self._close_initials
+        return len(letters) > 3 and any(letters in initials for initials in self._all_initials)
 
     def has_acronym(self, words: Iterable[str]) -> bool:
         """Check whether the source has the initials of these words as an acronym."""
@@ -89,6 +110,11 @@ class Source:
     def has_day(self, day: float, month: int) -> bool:
         """Check whether the source names this day; True if it does not name days of months."""
         return (day, month) in self.days or month in self.numbers.months
+
+    def _names(self, words: Sequence[Part]) -> set[str]:
+        """Return the words that may be names: in capitals, or too long to be an abbreviation that is a word, too."""
+        capital = {part.folded for part in words if part.text[0].isupper() and part.folded != "us"}
+        return capital | {part.folded for part in words if len(part.folded) > 4} | self.acronyms
 
     def _initials(self, words: Sequence[Part]) -> tuple[list[str], list[str]]:
         """Return the initials of all words, and of runs of capitalised ones, with small words and without."""

@@ -15,6 +15,7 @@ _OPENS = re.compile(r"[:;\"“„«‹•|/]|(^|\s)['‘—–*#-]+\s*$|[({\[]\s
 _SHORT = frozenset(table("abbreviations"))
 _TITLES = frozenset(table("titles"))
 _LONGEST = 8  # words that an acronym stands for
+_SPELT_ALIKE = frozenset(("us", "who", "it", "aids"))  # acronyms that are words, too
 _CODES = frozenset(("2d", "3d"))
 _VERBS = frozenset(table("verbs"))
 _GERMAN_NOUN = re.compile(
@@ -102,6 +103,8 @@ class Names:
             pieces = pieces_of(part.text)
             named = any(len(piece) > 1 and not piece.isdecimal() for piece in pieces)
             return named and all(self._has_piece(piece) for piece in pieces)
+        if word in _SPELT_ALIKE and part.text.isupper():
+            return word in source.acronyms or source.has_same(word) or source.spells(word)
         if word in _TITLES or source.has_word(word, self.language):
             return True
         acronym = part.text[:-1] if part.text.endswith("s") and part.text[:-1].isupper() else part.text
@@ -162,7 +165,7 @@ class Names:
             return any(letter.isupper() for letter in part.text)
         if part.text[1:] != part.text[1:].lower():  # iPhone, BBC, McDonald
             shout = sentence.title and part.text.isupper()
-            return not (shout and is_common(word)) and not is_common(word)
+            return not is_common(word) or (word in _SPELT_ALIKE and not shout)
         if MONTHS.get(word) and self._beside_number(place):
             return True
         if self.language == "de":
@@ -172,7 +175,8 @@ class Names:
         beside = [at for at in (place - 1, place + 1) if at in unknown and not self._is_ordinary(at)]
         if not initial:
             inner = {place - 1, place + 1} & (unknown - self._initial)  # "United Kingdom"
-            return not ordinary or bool(inner)
+            listed = is_ordinary(word, self.language, strictly=True) or word in self._lower
+            return not listed or bool(inner)
         if ordinary:
             return False
         if self.language == "en" or sentence.title:

@@ -83,19 +83,26 @@ def _alias() -> dict[str, int]:
 def is_common(folded: str) -> bool:
     """Check whether a folded word is an English word that many texts have, or is made like one."""
     words = _common()
-    if folded in words:
-        return True
-    if len(folded) > 6 and _COMMON_ENDING.search(folded):
+    if is_listed(folded) or (len(folded) > 6 and _COMMON_ENDING.search(folded)):
         return True
     for prefix in _PREFIXES:
         if folded.startswith(prefix) and len(folded) > len(prefix) + 3 and is_common(folded[len(prefix) :]):
             return True
+    return any(folded[:at] in words and folded[at:] in words for at in range(4, len(folded) - 3))
+
+
+@lru_cache(65_536)
+def is_listed(folded: str) -> bool:
+    """Check whether a folded word is a form of an English word that many texts have."""
+    words = _common()
+    if folded in words:
+        return True
     for ending, base in _INFLECTED:
         if folded.endswith(ending) and len(folded) >= len(ending) + 2:
             stem = folded[: -len(ending)]
             if stem + base in words or (stem[-1] == stem[-2] and ending in ("ed", "ing", "er") and stem[:-1] in words):
                 return True
-    return any(folded[:at] in words and folded[at:] in words for at in range(4, len(folded) - 3))
+    return False
 
 
 def same_group(folded: str) -> int | None:
@@ -130,9 +137,9 @@ def language_of(words: Iterable[str]) -> str:
     return best if spoken[best] >= 0.15 * len(folded) else ""
 
 
-def is_ordinary(folded: str, language: str) -> bool:
-    """Check whether a folded word is surely no name: it is common in English, or a small word of the language."""
-    return is_common(folded) or folded in _small_words().get(language, ())
+def is_ordinary(folded: str, language: str, strictly: bool = False) -> bool:
+    """Check whether a folded word is no name: it is common in English (strictly: listed), or small in the language."""
+    return (is_listed(folded) if strictly else is_common(folded)) or folded in _small_words().get(language, ())
 
 
 @cache
