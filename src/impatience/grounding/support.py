@@ -135,12 +135,12 @@ class SupportReader:
             sizes.append([len(ids) for _, ids in _with_meaning(text)])
             wanted.append(places)
         found: list[list[float]] = [[] for _ in rows]
-        for batch, logits, places in self._read(rows, wanted):
-            for at, (row, of_row) in enumerate(zip(batch, places, strict=True)):
-                ids = torch.tensor([rows[row][place + 1] for place in wanted[row]], device=logits.device).long()
+        for batch, logits, kept in self._read(rows, wanted):
+            for at, (number, of_row) in enumerate(zip(batch, kept, strict=True)):
+                told = torch.tensor([rows[number][place + 1] for place in wanted[number]], device=logits.device).long()
                 chosen = logits[at, of_row].float()
-                odds = chosen.gather(-1, ids[:, None])[:, 0] - chosen.logsumexp(-1)
-                found[row] = [part.sum().item() for part in odds.cpu().split(sizes[row])]
+                odds = chosen.gather(-1, told[:, None])[:, 0] - chosen.logsumexp(-1)
+                found[number] = [part.sum().item() for part in odds.cpu().split(sizes[number])]
         return found
 
     def _read(
