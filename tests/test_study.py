@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -147,3 +148,43 @@ def test_sentences_and_cuts_are_taken_from_one_text() -> None:
     assert not cut.endswith("seven.")
     assert cut.endswith(".")
     assert module("closing_bound").ends_and_cuts("Too short.", Random(0)) is None
+
+
+def test_a_sentence_is_made_false_by_one_swap() -> None:
+    study, chance = module("grounding"), Random(0)
+    said = "The mayor of Voss said that two bakeries increase prices by 12 kroner in Norway."
+    donors = ["It was in 1998 that the people of Bergen paid three or 99 kroner."]
+    assert study.swap_name("She said that Voss is large.", donors, chance) == "She said that Bergen is large."
+    assert study.swap_number(said, donors, chance) in (said.replace("12", "99"), said.replace("two", "three"))
+    assert study.swap_verb("Prices increase.", donors, chance) == "Prices decrease."
+    assert study.negate("It is large and it can grow.", donors, chance) == "It is not large and it can grow."
+    assert study.negate("It cannot grow.", donors, chance) == "It can grow."
+    assert study.negate("It reveals more.", donors, chance) == "It does not reveal more."
+    assert study.swap_place(said, donors, chance).startswith(said[: said.index("Norway")])
+    assert study.swap_name("nothing here", donors, chance) is None
+    assert study.forms("stop") == ["stop", "stops", "stopped", "stopping"]
+    assert study.forms("deny") == ["deny", "denies", "denied", "denying"]
+
+
+def test_thresholds_and_areas_are_those_of_scores() -> None:
+    study = module("grounding")
+    good, bad = np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.0])
+    assert study.auc(good, bad) == pytest.approx((3 * 1 + 2 + 0.5) / 6)
+    assert 0 < study.best_threshold(good, bad) <= 2
+    pairs = [{"true": {"support": 0.9 - k / 50}, "false": {"support": 0.2 + k / 50}} for k in range(9)]
+    combined = study.combine(pairs, ["support"])
+    assert combined(pairs, "true").min() > combined(pairs, "false").max()
+
+
+def test_references_and_pairs_are_scored_without_a_model() -> None:
+    source = "Anna bakes in Voss."
+    pair = {
+        "id": "a",
+        "set": "s",
+        "kind": "place",
+        "source": source,
+        "true": "She is in Voss.",
+        "false": "He is in Rome.",
+    }
+    (scored,) = module("grounding").score([pair], None)
+    assert (scored["true"], scored["false"]) == ({"foreign": 0.0}, {"foreign": -1.0})

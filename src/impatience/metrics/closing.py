@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -22,9 +21,8 @@ from typing import Any, ClassVar
 from impatience.config import option
 from impatience.errors import OptionError
 from impatience.lengths import CLOSERS, STOPS, ends_sentence
-from impatience.metrics.base import Aggregate, Column, Metric, Prediction, loading
-from impatience.sources import resolve
-from impatience.sources.pretrained import load_settings, load_weights
+from impatience.metrics._decoder import check_decoder, load_decoder
+from impatience.metrics.base import Aggregate, Column, Metric, Prediction
 from impatience.user_text import encode_text
 
 _MARKS = re.escape(CLOSERS)
@@ -61,8 +59,7 @@ class Closing(Metric):
     def check(self) -> None:
         """Check that the model exists and is decoder-only, without loading its weights."""
         super().check()
-        with self._loading():
-            self._config()
+        check_decoder("closing", self.model)
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, list[float]]:
         """Score the end of each text."""
@@ -114,31 +111,10 @@ class Closing(Metric):
     def _loaded(self) -> tuple[Any, Any, list[int]]:
         """The model, its tokenizer, and the tokens that end a sentence; loaded once."""
         import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        with self._loading():
-            self._config()
-            folder = resolve(self.model, quiet=True)
-            tokenizer = load_settings(AutoTokenizer, folder)
-            model = load_weights(AutoModelForCausalLM, folder, dtype=torch.float32).eval()
+        model, tokenizer = load_decoder("closing", self.model, torch.float32)
         ends = [token for token in range(len(tokenizer)) if _END.fullmatch(tokenizer.decode([token]))]
-        return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer, ends
-
-    def _config(self) -> None:
-        from transformers import AutoConfig
-
-        config = load_settings(AutoConfig, resolve(self.model, quiet=True))
-        if config.is_encoder_decoder:
-            raise OptionError(
-                f"closing: model={self.model!r} is an encoder-decoder ({config.model_type}), which does not "
-                f"continue what it reads. Give a decoder-only language model."
-            )
-
-    def _loading(self) -> AbstractContextManager[None]:
-        return loading(
-            f"closing: the language model {self.model!r}",
-            "Give the name of one, or a folder that holds one with its tokenizer.",
-        )
+        return model, tokenizer, ends
 
 
 METRIC = Closing

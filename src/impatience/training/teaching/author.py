@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,23 +14,19 @@ from impatience.control.storage import load_base
 from impatience.data import Encoder, Request
 from impatience.decoding.generator import TextGenerator
 from impatience.errors import OptionError
+from impatience.grounding.support import SupportReader
 from impatience.lengths import Unit
 from impatience.sources import resolve
 from impatience.training.teaching.asks import Document, prompts
 from impatience.training.teaching.filters import is_document, is_general_turn
-from impatience.user_text import encode_chats
 
 TURN_TOKENS, DOCUMENT_TOKENS, ANSWER_TOKENS = 70, 800, 720  # the most tokens of each
 DOCUMENT_WORDS = (100, 180, 300, 450)
 FOREIGN = 0.12  # share of the documents in other languages
 DRAWN = 0.95  # of the likelihood, that tokens are drawn from
 DOCUMENT_TEMPERATURE = 0.7  # small models lose the thread of a long text at 1
-_BATCH_TOKENS = {"cuda": 49_152, "cpu": 4_096}  # tokens that are read in one pass
 _BATCH_TEXTS = {"cuda": 512, "cpu": 16}  # texts that are drawn at the same time
 _MARK = "@@@@"
-_QUESTION = (
-    "Text:\n{text}\n\nStatement:\n{statement}\n\nIs every detail of the statement stated in the text? Answer Yes or No."
-)
 
 
 class Author:
@@ -94,40 +90,9 @@ class Author:
         results = self._generator.generate_without_signal(requests, limit=ANSWER_TOKENS, no_loops=8, do_sample=False)
         return [result.text if result.ended else None for result in results]
 
-    @torch.inference_mode()
     def support(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Return, for pairs of a text and a statement, how far the model believes that the text states it: P(Yes)."""
-        messages = [
-            [{"role": "user", "content": _QUESTION.format(text=text, statement=statement)}] for text, statement in pairs
-        ]
-        rows = encode_chats(self.tokenizer, messages) if messages else []
-        yes, no = (self._first_ids(word) for word in ("Yes", "No"))
-        found = [0.0] * len(rows)
-        for batch in self._batches(rows):
-            last = torch.tensor([len(rows[row]) - 1 for row in batch], device=self.device)
-            ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(rows[row]) for row in batch], batch_first=True)
-            positions, place = last.unique(return_inverse=True)
-            logits = self.base(ids.to(self.device), logits_to_keep=positions, use_cache=False).logits
-            odds = logits[torch.arange(len(batch), device=self.device), place].float().softmax(-1)
-            of_yes, of_no = odds[:, yes].sum(-1), odds[:, no].sum(-1)
-            for row, value in zip(batch, (of_yes / (of_yes + of_no).clamp(min=1e-9)).tolist(), strict=True):
-                found[row] = value
-        return found
-
-    def _first_ids(self, word: str) -> list[int]:
-        forms = (word, word.lower(), f" {word}", f" {word.lower()}")
-        return sorted({self.tokenizer(form, add_special_tokens=False)["input_ids"][0] for form in forms})
-
-    def _batches(self, rows: Sequence[list[int]]) -> Iterator[list[int]]:
-        """Yield positions of rows that are read together, rows of similar length, padding on the right."""
-        budget, batch = _BATCH_TOKENS[self.device], list[int]()
-        for row in sorted(range(len(rows)), key=lambda row: len(rows[row])):
-            if batch and (len(batch) + 1) * len(rows[row]) > budget:
-                yield batch
-                batch = []
-            batch.append(row)
-        if batch:
-            yield batch
+        return SupportReader(self.base, self.tokenizer).support(pairs)
 
     @torch.inference_mode()
     def _draw(self, begun: Sequence[str], most: int, temperature: float = 1.0) -> list[str]:

@@ -1,0 +1,212 @@
+"""Reads the numbers of a text: in digits, in words, as shares, dates, times of day and decades."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from impatience.grounding.numbers import Mention, Part, digits_values
+from impatience.grounding.words import table
+
+_EN = {word: value for value, word in enumerate(table("units")["en"])}
+_TENS = {word: 10 * value for value, word in enumerate(table("tens")["en"], start=2)}
+_ORDINALS = {word: value for value, word in enumerate(table("ordinals"), start=1)} | {"thirtieth": 30, "hundredth": 100}
+_WORDS = {
+    language: {word: value for value, word in enumerate(table("units")[language]) if value > 1}
+    | {word: 10 * value for value, word in enumerate(words, start=2)}
+    for language, words in table("tens").items()
+}
+_SCALES = {
+    "hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12, "dozen": 12.0, "tausend": 1e3,
+    "millionen": 1e6, "mio": 1e6, "milliarde": 1e9, "milliarden": 1e9, "mrd": 1e9, "mille": 1e3, "millions": 1e6,
+    "milliard": 1e9, "milliards": 1e9, "mil": 1e3, "millon": 1e6, "millones": 1e6, "bn": 1e9, "mn": 1e6, "tn": 1e12,
+    "m": 1e6, "k": 1e3, "b": 1e9, "lakh": 1e5, "crore": 1e7,
+}  # fmt: skip
+_VAGUE = {"dozens": (13, 999), "hundreds": (100, 99_999), "thousands": (1e3, 1e7), "millions": (1e6, 1e10)}
+_PARTS = {
+    "half": 2, "halves": 2, "third": 3, "thirds": 3, "quarter": 4, "quarters": 4, "fifth": 5, "fifths": 5, "sixths": 6,
+    "tenth": 10, "tenths": 10, "eighths": 8,
+}  # fmt: skip
+_GLYPHS = {"½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4)}
+_DECADES = {word: 10 * value for value, word in enumerate(table("decades"), start=2)}
+_HEDGES = frozenset(table("hedges"))
+_NOON = {"noon": 720, "midday": 720, "midnight": 0}
+
+
+def mentions_of(parts: Sequence[Part], text: str, languages: Iterable[str] = ()) -> list[Mention]:
+    """Return the numbers of a text, in digits and in words; the words are English and those of the languages."""
+    words = {word: value for language in languages for word, value in _WORDS.get(language, {}).items()}
+    found, place = [], 0
+    while place < len(parts):
+        mention, after = _mention(parts, place, text, words)
+        if mention is not None:
+            found.append(mention)
+        place = max(after, place + 1)
+    return found
+
+
+def _mention(parts: Sequence[Part], place: int, text: str, words: dict[str, int]) -> tuple[Mention | None, int]:
+    part = parts[place]
+    if part.kind == "date":
+        return _date(part), place + 1
+    if part.kind == "time":
+        return _time(part), place + 1
+    if part.kind == "fraction":
+        return Mention(part.start, part.end, _share(*_GLYPHS[part.text])), place + 1
+    if part.kind == "number" and part.code:
+        return None, place + 1
+    if part.kind == "number" and part.suffix in ("s", "er", "ern", "ies") and len(part.folded) in (2, 4):
+        year = int(part.folded)
+        if year == 1000:
+            return Mention(part.start, part.end, (1e3,), span=_VAGUE["thousands"]), place + 1
+        if year % 10 == 0:  # the 1990s, the 90s, die 1990er
+            span = (year, year + (9 if year % 100 or len(part.folded) == 2 else 99))
+            spans = span if len(part.folded) == 4 else (1900 + year, 1909 + year)
+            return Mention(part.start, part.end, (float(year), 1900.0 + year), span=spans), place + 1
+    if part.kind == "number":
+        return _digits(parts, place, text)
+    return _words(parts, place, text, words)
+
+
+def _date(part: Part) -> Mention:
+    a, b, c = (int(number) for number in re.split(r"[-./]", part.text))
+    year, rest = (a, (b, c)) if a > 31 else (c, (a, b))
+    day, month = (rest[1], rest[0]) if a > 31 or rest[1] > 12 else rest
+    months = (month, day) if a <= 31 and max(rest) <= 12 else (month,)
+    return Mention(part.start, part.end, (), (float(year), float(day)), months)
+
+
+def _time(part: Part) -> Mention:
+    numbers = [int(number) for number in re.findall(r"\d+", part.text)]
+    hour, minute = numbers[0], numbers[1] if len(numbers) > 1 else 0
+    if half := re.search(r"[ap](?=\.?m)", part.text.lower()):
+        hour = hour % 12 + (12 if half.group() == "p" else 0)
+    bare = (float(numbers[0]),) if minute == 0 else ()
+    return Mention(part.start, part.end, bare, time=hour * 60 + minute)
+
+
+def _digits(parts: Sequence[Part], place: int, text: str) -> tuple[Mention | None, int]:
+    """Read digits, with a scale that follows: "3.5 million", "3.5m"."""
+    part, after, scale = parts[place], place + 1, part_scale(parts, place, text)
+    values = digits_values(part.folded)
+    if not values:  # a version, an IP address
+        return Mention(part.start, part.end, (), tuple(map(float, re.findall(r"\d+", part.folded)))), after
+    end = part.end
+    if scale is not None:
+        factor, sure, after = scale
+        scaled = tuple(value * factor for value in values)
+        values = scaled if sure else values + scaled
+        end = parts[after - 1].end
+    return Mention(part.start, end, values, rounded=scale is not None or _is_hedged(parts, place)), after
+
+
+def part_scale(parts: Sequence[Part], place: int, text: str) -> tuple[float, bool, int] | None:
+    """Return the scale after digits, whether it is surely one (not metres), and the place after it."""
+    suffix = parts[place].suffix
+    if suffix:
+        return (_SCALES[suffix], False, place + 1) if suffix in _SCALES else None
+    if not _joined(parts, place + 1, text) or (word := parts[place + 1].folded) not in _SCALES:
+        return None
+    if len(word) == 1 and word != "m":
+        return None
+    return _SCALES[word], len(word) > 1, place + 2
+
+
+def _is_hedged(parts: Sequence[Part], place: int) -> bool:
+    return any(parts[before].folded in _HEDGES for before in range(max(0, place - 2), place))
+
+
+def _joined(parts: Sequence[Part], place: int, text: str) -> bool:
+    """Check whether a word follows the part before it at once, after a space or a hyphen."""
+    if not 0 < place < len(parts) or parts[place].kind != "word":
+        return False
+    return text[parts[place - 1].end : parts[place].start].strip() in ("", "-", "‑")
+
+
+class _InWords:
+    """A number in words, read one word after the other: "two hundred and five", "half a million", "two-thirds"."""
+
+    def __init__(self, words: dict[str, int]) -> None:
+        self.words = words
+        self.total, self.current, self.last = 0.0, 0.0, ""
+
+    @property
+    def value(self) -> float:
+        return self.total + self.current
+
+    def take(self, word: str, following: str) -> bool:
+        """Take the next word; False if it does not belong to the number."""
+        if word == "and":
+            known = following in _EN or following in _TENS or following in _ORDINALS
+            return known and self.last in ("hundred", "scale")
+        if word in ("a", "an"):
+            return not self.last and (following in _SCALES or following in _PARTS) and self._add(1, "units")
+        if word in _TENS:
+            return self.last in ("", "hundred", "scale") and self._add(_TENS[word], "tens")
+        if word in _ORDINALS and self.last in ("tens", "hundred", "scale"):
+            return self._add(_ORDINALS[word], "ordinal")
+        if word in _SCALES and len(word) > 3 and self.last != "ordinal":
+            return self._scale(_SCALES[word])
+        value = _EN.get(word, self.words.get(word))
+        if value is None:
+            return False
+        fits = self.last in ("", "hundred", "scale") or (self.last == "tens" and 0 < value < 10)
+        return fits and self._add(value, "units")
+
+    def _add(self, value: float, kind: str) -> bool:
+        self.current, self.last = self.current + value, kind
+        return True
+
+    def _scale(self, scale: float) -> bool:
+        self.current = (self.current or 1) * scale
+        if scale < 1000:
+            self.last = "hundred"
+            return True
+        self.total, self.current, self.last = self.total + self.current, 0.0, "scale"
+        return True
+
+
+def _words(parts: Sequence[Part], place: int, text: str, words: dict[str, int]) -> tuple[Mention | None, int]:
+    """Read a number in words."""
+    number, after, scaled = _InWords(words), place, False
+    while after < len(parts) and (after == place or _joined(parts, after, text)):
+        word = parts[after].folded
+        if word in _PARTS and number.last in ("units", "tens") and (word != "third" or number.value == 1):
+            more = (3.0,) if word == "third" else ()
+            return Mention(parts[place].start, parts[after].end, _share(number.value, _PARTS[word]) + more), after + 1
+        if not number.take(word, parts[after + 1].folded if after + 1 < len(parts) else ""):
+            break
+        scaled |= number.last in ("hundred", "scale")
+        after += 1
+    if after == place:
+        return _single(parts[place], place)
+    dimensional = after < len(parts) and parts[after].folded == "dimensional"
+    if number.value == 1 or dimensional:  # "one" is mostly no number
+        return None, after
+    rounded = scaled or _is_hedged(parts, place)
+    return Mention(parts[place].start, parts[after - 1].end, (number.value,), rounded=rounded), after
+
+
+def _single(part: Part, place: int) -> tuple[Mention | None, int]:
+    """Read a word that is a number by itself."""
+    word = part.folded
+    if part.kind != "word":
+        return None, place + 1
+    if word in _NOON:
+        return Mention(part.start, part.end, (12.0,), time=_NOON[word]), place + 1
+    if word in _VAGUE:
+        return Mention(part.start, part.end, (_SCALES.get(word[:-1], 0.0),), span=_VAGUE[word]), place + 1
+    if word in _DECADES:
+        ten = _DECADES[word]
+        return Mention(part.start, part.end, (float(ten),), span=(1900 + ten, 1909 + ten)), place + 1
+    if word == "half":
+        return Mention(part.start, part.end, (*_share(1, 2), 2.0)), place + 1
+    if word in _ORDINALS and _ORDINALS[word] > 2:
+        return Mention(part.start, part.end, (float(_ORDINALS[word]), *_share(1, _ORDINALS[word]))), place + 1
+    return None, place + 1
+
+
+def _share(number: float, of: float) -> tuple[float, ...]:
+    """Return a fraction, also in per cent."""
+    share = number / of
+    return (round(share, 4), round(100 * share, 1), float(round(100 * share)), float(int(100 * share)))
