@@ -63,6 +63,7 @@ def test_they_are_found_where_they_are() -> None:
         ("It opened in 1995.", "It opened in the 1990s, the nineties."),
         ("It opened in 1871.", "It opened in the 1800s."),
         ("It opens at 10 am and closes at 22:30.", "It opens at 10:00, at ten, and closes at 10:30 pm."),
+        ("It left at 14.30 for 3.50 kroner.", "It left at 2:30 pm for 3.5 kroner, at 14:30."),
         ("It opens at noon on Tues, Jan 5.", "It opens at 12:00 on Tuesday, January 5."),
         # names in other forms
         ("A bakery in Norway.", "The Norwegian bakery is Norway’s best."),

@@ -37,7 +37,11 @@ class ForeignWord:
 
 
 def foreign_words(text: str, source: str) -> tuple[str, ...]:
-    """Return the names and numbers of a text that its source does not have, in the order of the text."""
+    """Return the names and numbers of a text that its source does not have, in the order of the text.
+
+    What an instruction says is known too if the caller adds it to the source. Sources are indexed once and kept for the
+    next texts.
+    """
     return tuple(dict.fromkeys(found.text for found in find_foreign(text, source)))
 
 

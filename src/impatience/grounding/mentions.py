@@ -30,6 +30,7 @@ _PARTS = {
 _GLYPHS = {"½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4)}
 _DECADES = {word: 10 * value for value, word in enumerate(table("decades"), start=2)}
 _HEDGES = frozenset(table("hedges"))
+_CLOCK = re.compile(r"([01]?\d|2[0-3])\.[0-5]\d")
 _NOON = {"noon": 720, "midday": 720, "midnight": 0}
 
 
@@ -91,13 +92,16 @@ def _digits(parts: Sequence[Part], place: int, text: str) -> tuple[Mention | Non
     values = digits_values(part.folded)
     if not values:  # a version, an IP address
         return Mention(part.start, part.end, (), tuple(map(float, re.findall(r"\d+", part.folded)))), after
-    end = part.end
+    end, time = part.end, None
+    if scale is None and not part.suffix and _CLOCK.fullmatch(part.folded):  # 14.30 may be half past two
+        hour, minute = map(int, part.folded.split("."))
+        time = hour * 60 + minute
     if scale is not None:
         factor, sure, after = scale
         scaled = tuple(value * factor for value in values)
         values = scaled if sure else values + scaled
         end = parts[after - 1].end
-    return Mention(part.start, end, values, rounded=scale is not None or _is_hedged(parts, place)), after
+    return Mention(part.start, end, values, time=time, rounded=scale is not None or _is_hedged(parts, place)), after
 
 
 def part_scale(parts: Sequence[Part], place: int, text: str) -> tuple[float, bool, int] | None:

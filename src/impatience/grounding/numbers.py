@@ -90,7 +90,8 @@ class KnownNumbers:
     """The numbers of a source."""
 
     def __init__(self, mentions: Sequence[Mention], more: Sequence[float] = ()) -> None:
-        values = {value for one in mentions if one.time is None for value in (*one.values, *one.parts)} | {*more}
+        counts = [one for one in mentions if one.time is None or any(value % 1 for value in one.values)]
+        values = {value for one in counts for value in (*one.values, *one.parts)} | {*more}
         self.values = frozenset(values)
         self.spans = frozenset(mention.span for mention in mentions if mention.span)
         self.times = frozenset(mention.time for mention in mentions if mention.time is not None)
