@@ -125,7 +125,7 @@ def test_a_source_that_is_too_long_and_cannot_be_read_in_parts_costs_one_row(tmp
     assert sorted(row["id"] for row in lines(out)) == ["row 1", "row 3"]
     (refused,) = lines(tmp_path / "out.rejects.jsonl")
     assert (refused["row"], refused["id"]) == (2, "row 2")
-    assert "cannot be read in parts: shorten the passage" in refused["reason"]
+    assert "An answer with its passage cannot be read in parts: shorten it" in refused["reason"]
 
 
 def test_csv_and_defaults(tmp_path: Path, writer: Writer) -> None:
