@@ -34,7 +34,7 @@ _UNSPACED = re.compile(
 )
 """Thai and Lao, Burmese, Khmer, kana, and Chinese characters."""
 
-_LENGTH = re.compile(r"\s*(\d{1,12})\s*(?:[-–]\s*(\d{1,12})\s*)?", re.ASCII)
+_LENGTH = re.compile(r"\s*(\d{1,40})\s*(?:[-–]\s*(\d{1,40})\s*)?", re.ASCII)
 """A length, or the first and last of a range."""
 
 

@@ -41,6 +41,11 @@ def read(name: str) -> str:
         raise SourceError(f"{what} cannot be read: {error.strerror}.") from None
     except (RuntimeError, ValueError) as error:  # ~name of an unknown user; a byte that no name may have
         raise SourceError(f"{what} is no name of a file: {error}. Name a text file.") from None
+    return _text(content, name, what)
+
+
+def _text(content: bytes, name: str, what: str) -> str:
+    """Return the text of a file's content."""
     if content.startswith(b"%PDF-") or name.lower().endswith(".pdf"):
         text = _pdf(content, what)
     elif name.lower().endswith((".html", ".htm")):
@@ -51,6 +56,13 @@ def read(name: str) -> str:
         advice = " Name a file, or pipe a text into the command." if name == "-" else ""
         raise SourceError(f"{what} is empty: there is no text in it.{advice}")
     return text
+
+
+def read_piped() -> str:
+    """Return the text that is piped into standard input; empty if it is a terminal, or nothing comes."""
+    if sys.stdin is None or sys.stdin.isatty() or not (content := _stdin()).strip():
+        return ""
+    return _text(content, "-", "standard input")
 
 
 def _stdin() -> bytes:

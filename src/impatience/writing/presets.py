@@ -18,6 +18,10 @@ class Preset:
     landing: Landing
     task: str  # name in ``TASKS``
 
+    def __str__(self) -> str:
+        """Return the length in words, e.g. "160 characters at most"."""
+        return f"{self.length} {self.unit}{' at most' if self.landing is Landing.AT_MOST else ''}"
+
 
 PRESETS = {
     "meta-description": Preset(160, Unit.CHARACTERS, Landing.AT_MOST, "description"),
