@@ -81,10 +81,11 @@ def _join(text: str, following: str, known: Counter[str]) -> str:
     if ends is None or begins is None:
         return text + following  # between numbers, e.g. 2019-2020
     first, last = ends[0].lower(), begins[0].lower()
-    if last in _JOINING and following[len(last) : len(last) + 1] != "-":
+    in_compound = following[len(last) : len(last) + 1] == "-"
+    if last in _JOINING and not in_compound:
         return f"{text} {following}"
     if known[f"{first}{last}"] and begins[0].islower():
         return text[:-1] + following
     # "first" stands alone at the end of its line, too, and so does "last" at the beginning of the next.
-    compound = known[f"{first}-{last}"] or (known[first] > 1 and known[last] > 1)
+    compound = in_compound or known[f"{first}-{last}"] or (known[first] > 1 and known[last] > 1)
     return text + following if compound or not begins[0].islower() else text[:-1] + following
