@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+from impatience.writing.presets import PRESETS
 from support.loopback import running
 
 STATIC = Path(__file__).parents[2] / "src" / "impatience" / "server" / "static"
@@ -29,10 +30,7 @@ CAPABILITIES = {
     "landings": ["natural", "exact", "at_most"],
     "max_target_tokens": 1024,
     "max_source_characters": 20_000,
-    "presets": {
-        "meta-description": {"length": 160, "unit": "characters", "landing": "at_most", "task": "description"},
-        "title": {"length": 10, "unit": "words", "landing": "natural", "task": "title"},
-    },
+    "presets": {name: vars(preset) for name, preset in PRESETS.items()},
     "documents": ["pdf"],
     "max_document_bytes": 50_000,
 }
