@@ -95,8 +95,11 @@ def test_a_trained_model_reads_as_in_training_and_another_task_is_announced_once
         UnsupportedModelError, match="cannot do the task 'question': it was trained for the task 'title'"
     ):
         writer.write(NOTE, words=3, task="question")
-    with pytest.raises(SourceError, match="must have the form"):
-        new_writer(prompt=TRAINED | {"template": "question"}).write(NOTE, words=3)
+    asks = new_writer(prompt=TRAINED | {"template": "question"})
+    assert asks.prompts.tasks == [], "none on any text"
+    with pytest.raises(SourceError, match="a question from an answer and its passage: give them as 'answer: … context"):
+        asks.write(NOTE, words=3)
+    assert asks.write(f"answer: ferry context: {NOTE}", words=3, landing="exact").length == 3
 
 
 def test_a_model_trained_for_several_tasks_warns_about_none_of_them(caplog: Any) -> None:

@@ -80,10 +80,19 @@ class Prompts:
 
     @property
     def tasks(self) -> list[str]:
-        """The tasks that the model can do; none for a model that continues texts."""
+        """The tasks that the model can do on any text; none for a model that continues texts."""
         if self.takes_instructions:
             return list(TASKS)
-        return [task for task in self.trained.get("tasks") or [self.task] if task in TASKS] if self.trained else []
+        return [task for task in self._own_tasks if task in TASKS and not TEMPLATES[task].form] if self.trained else []
+
+    @property
+    def _own_tasks(self) -> list[str]:
+        return list(self.trained.get("tasks") or [self.task])
+
+    @property
+    def _trained_for(self) -> str:
+        *others, last = map(repr, self._own_tasks)
+        return f"the tasks {', '.join(others)} and {last}" if others else f"the task {last}"
 
     def encoder(self, template: str | None = None) -> Encoder:
         """Return an encoder that puts texts to the model as in training, and cuts none."""
@@ -203,21 +212,21 @@ class Prompts:
                 f"This model takes no instruction: {reason}. Leave the instruction out, or use an instruct model."
             )
         task = request.task
-        if task is None or task in (self.trained.get("tasks") or [self.task]):
-            return
-        if self.trained and task in TEMPLATES and TEMPLATES[task].form:
+        own = task is None or task in self._own_tasks
+        form = TEMPLATES[self._template(request)].form if self.trained else None
+        if form and not own:
             raise UnsupportedModelError(
                 f"This model cannot do the task {task!r}: it was trained for {self._trained_for}. "
                 "Use an instruct model."
             )
-        if task not in self._announced:
-            self._announced.add(task)
+        if form and not form[0].match(request.text):
+            raise SourceError(
+                f"This model makes a question from an answer and its passage: give them as {form[1]!r}, or use an "
+                "instruct model, which asks about any text."
+            )
+        if not own and task not in self._announced:
+            self._announced.add(str(task))
             if self.trained:
                 log.warning("This model was trained for %s, not %r: expect less of it.", self._trained_for, task)
             else:
                 log.warning("This model takes no instruction: it reads the text as it stands, whatever the task is.")
-
-    @property
-    def _trained_for(self) -> str:
-        tasks = self.trained.get("tasks") or [self.task]
-        return f"the task{'s' if len(tasks) > 1 else ''} {' and '.join(map(repr, tasks))}"
