@@ -15,6 +15,7 @@ from dataclasses import dataclass
 _SAMPLE = 4000  # characters of a text that are looked at
 _LEAST_LETTERS = 20  # in a script
 _LEAST_WORDS = 4  # that only one language has
+_LEAST_KINDS = 3  # different ones among them, single letters left out: they are also names of things
 _LEAST_SHARE = 0.06  # of such words among all words
 _TIMES = 3  # how many times as many there must be as of any language that the model was taught in
 
@@ -70,7 +71,6 @@ _SCRIPTS = {  # first word of a letter's name in Unicode
     "THAI": _Language(("th",), "Thai"),
     "HANGUL": _Language(("ko",), "Korean"),
     "HIRAGANA": _Language(("ja",), "Japanese"),
-    "KATAKANA": _Language(("ja",), "Japanese"),
     "CJK": _Language(("zh", "ja"), "Chinese or Japanese"),
     "GEORGIAN": _Language(("ka",), "Georgian"),
     "ARMENIAN": _Language(("hy",), "Armenian"),
@@ -96,6 +96,8 @@ def language_remark(texts: Iterable[str], taught: Collection[str]) -> str:
 def _foreign(text: str, taught: Collection[str]) -> str:
     """Return the name of a text's language if it is clearly none of those."""
     scripts = Counter(unicodedata.name(letter, "?").split()[0] for letter in text if letter.isalpha())
+    if scripts["HIRAGANA"]:  # a Japanese text has both kinds of kana, and Chinese characters
+        scripts["HIRAGANA"] += scripts.pop("KATAKANA", 0) + scripts.pop("CJK", 0)
     script, letters = scripts.most_common(1)[0] if scripts else ("", 0)
     if letters < _LEAST_LETTERS or 2 * letters < scripts.total():
         return ""
@@ -107,4 +109,5 @@ def _foreign(text: str, taught: Collection[str]) -> str:
     best = max(_LATIN, key=lambda language: hits[language])
     known = max((hits[one] for one in _LATIN if not set(one.codes).isdisjoint(taught)), default=0)
     clear = hits[best] >= max(_LEAST_WORDS, _LEAST_SHARE * words.total(), _TIMES * known)
+    clear = clear and sum(len(word) > 1 and word in words for word in best.words) >= _LEAST_KINDS
     return best.name if clear and set(best.codes).isdisjoint(taught) else ""
