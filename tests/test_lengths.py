@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from impatience.errors import TargetError, TokenizerError
-from impatience.lengths import Target, Unit, decode, ends_sentence, measure, split_sentences
+from impatience.lengths import (
+    Target,
+    Unit,
+    aim,
+    decode,
+    ends_sentence,
+    measure,
+    name_length,
+    parse_length,
+    split_sentences,
+)
 from impatience.vocabulary import Vocabulary
 from support.toys import CORPUS, TOKENIZERS, UNK
 
@@ -171,3 +181,20 @@ def test_all_units_but_tokens_need_the_tokenizer() -> None:
     assert vocab.count([0, 7, 8, 1], Unit.TOKENS) == 2
     with pytest.raises(TokenizerError, match="tokenizer=tokenizer"):
         vocab.count([7], Unit.WORDS)
+
+
+def test_lengths_and_ranges_are_read_as_people_write_them() -> None:
+    read = {"40": 40, " 120-160 ": (120, 160), "120 – 160": (120, 160), "forty": "forty", "1-2-3": "1-2-3", "-4": "-4"}
+    assert {text: parse_length(text) for text in read} == read
+    assert [parse_length(value) for value in ([120, 160], [1, 2, 3], 40, None)] == [(120, 160), [1, 2, 3], 40, None]
+
+
+def test_a_range_is_aimed_at_its_middle_or_at_a_limit_that_is_never_passed() -> None:
+    assert aim(40, "natural") == (40, None)
+    assert aim((120, 161), "natural") == (140, (120, 161))
+    assert aim((120, 161), "at_most") == (161, (120, 161))
+    assert aim(("a", 2), "natural") == (("a", 2), None), "a request refuses it"
+
+
+def test_a_length_is_named_with_its_unit() -> None:
+    assert [name_length(40, Unit.WORDS), name_length(1, Unit.SENTENCES)] == ["40 words", "1 sentence"]

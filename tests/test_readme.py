@@ -82,7 +82,8 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     tokenizer.model_max_length = 4096
     model = tiny_model("llama", vocab_size=len(tokenizer), max_position_embeddings=4096)
     monkeypatch.setitem(SHIPPED, DEFAULT_MODEL, tmp_path / "default")
-    for folder in (tmp_path / "default", cache_folder(PACKAGED["smollm2-135m-instruct"])):
+    named = ("smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct")
+    for folder in (tmp_path / "default", *(cache_folder(PACKAGED[name]) for name in named)):
         for part in (model, tokenizer):
             part.save_pretrained(folder)
     for registry in REGISTRIES.values():

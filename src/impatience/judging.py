@@ -3,8 +3,9 @@
 This file defines three words, for all of the package:
 
     finished   The text was ended, not cut by a limit, and its last sentence is whole: it ends in a full stop, or its
-               like, that the landing did not add. Where the model itself chose to end, a title, an item of a list, a
-               line of a table or code, and a text in Thai or Lao, which have no full stop, are whole too.
+               like, that the landing did not add. Where the model itself chose to end, a title, an item of a list, the
+               name below a letter, a line of a table or code, and a text in Thai or Lao, which have no full stop, are
+               whole too.
     looping    The text repeats itself; see ``looping``.
     landed     "natural": on target (with ``at_most``: not over it), ended by the model itself, finished, not looping.
                "forced": on target too, but the landing made it so, or it breaks off inside a sentence, or it loops.
@@ -21,8 +22,11 @@ from impatience.looping import is_looping
 
 Landed = Literal["natural", "forced", "missed"]
 
-_NO_STOP = re.compile(r"(^|\n)\s*([-*+•‣▪]|\d+[.)])\s+\S[^\n]*$|[|`]\s*$|[\u0e01-\u0eff]\s*$")
-"""Ends that need no full stop: an item of a list, a line of a table, code, and Thai or Lao."""
+_NO_STOP = re.compile(
+    r"(^|\n)\s*([-*+•‣▪]|\d+[.)])\s+\S[^\n]*$|,[ \t]*\n\s*\S[^\n]{0,60}$|[|`]\s*$|[\u0e01-\u0eff]\s*$"
+)
+"""Ends that need no full stop: an item of a list, the name below "Best regards,", a line of a table, code, and Thai or
+Lao."""
 _EMPHASIS = "*_"
 """Marks of Markdown that may follow a full stop."""
 

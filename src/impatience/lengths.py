@@ -34,6 +34,13 @@ _UNSPACED = re.compile(
 )
 """Thai and Lao, Burmese, Khmer, kana, and Chinese characters."""
 
+_LENGTH = re.compile(r"\s*(\d{1,40})\s*(?:[-–]\s*(\d{1,40})\s*)?", re.ASCII)
+"""A length, or the first and last of a range."""
+
+
+Length = int | tuple[int, int]
+"""A length, or the first and last of a range."""
+
 
 class Unit(StrEnum):
     """Unit of a length."""
@@ -107,6 +114,33 @@ def _whole_number(unit: Unit, value: Any) -> int:
     if number < 1:
         raise TargetError(f"target_{unit}={value!r}: a target is a whole number of at least 1.")
     return number
+
+
+def name_length(length: int, unit: Unit) -> str:
+    """Return a length with its unit, e.g. "40 words" or "1 word"."""
+    return f"{length} {unit if length != 1 else unit.removesuffix('s')}"
+
+
+def parse_length(value: Any) -> Any:
+    """Return a length as people write it, 40 or "120-160" or [120, 160], as a number or a pair of numbers.
+
+    What is neither stays as it is: a ``Request`` refuses it.
+    """
+    if isinstance(value, str) and (match := _LENGTH.fullmatch(value)):
+        return int(match[1]) if match[2] is None else (int(match[1]), int(match[2]))
+    return tuple(value) if isinstance(value, list) and len(value) == 2 else value
+
+
+def aim(length: Any, landing: str) -> tuple[Any, tuple[Any, Any] | None]:
+    """Return the target of the signal for a length or a range, and the lengths that are on target.
+
+    A range is aimed at its middle, or with ``at_most`` at its end, which is never passed. The lengths are None if the
+    target alone is on target.
+    """
+    if not isinstance(length, tuple) or len(length) != 2 or not all(type(number) is int for number in length):
+        return length, None  # a request refuses what is no number
+    first, last = length
+    return (last if landing == Landing.AT_MOST else (first + last) // 2), (first, last)
 
 
 def measure(text: str, unit: Unit) -> int:

@@ -53,6 +53,11 @@ def how_to_install(package: str) -> str:
     return f"pip install {package}"
 
 
+def is_installed(package: str) -> bool:
+    """Check whether an optional package is installed."""
+    return find_spec(package) is not None
+
+
 def require(package: str, what: str) -> None:
     """Raise an OptionError if a needed package is missing."""
     if find_spec(package) is None:

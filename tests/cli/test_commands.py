@@ -78,6 +78,14 @@ def test_help_is_the_same_as_its_snapshot(command: list[str], monkeypatch: pytes
         (["write", "ARTICLE", "--words", "5", "--chars", "5", "--model", "FOLDER"], "got --words, --chars"),
         (["write", "BINARY", "--words", "5", "--model", "FOLDER"], "not a text file"),
         (["write", "EMPTY", "--words", "5", "--model", "FOLDER"], "empty"),
+        (["write", "ARTICLE", "--words", "9-5", "--model", "FOLDER"], "--words 9-5: give whole numbers of at least 1"),
+        (["write", "ARTICLE", "--words", "5,x", "--model", "FOLDER"], "or a range, e.g. 120-160"),
+        (["write", "ARTICLE", "--words", "5-9", "--exact", "--model", "FOLDER"], "A range is not one exact length"),
+        (["write", "ARTICLE", "--words", "5", "--ask", " ", "--model", "FOLDER"], "--ask is empty"),
+        (["write", "ARTICLE", "--words", "5", "--ask", "Sing.", "--task", "title"], "--ask and --task title: give one"),
+        (["write", "--ratio", "0.2", "--ask", "Sing.", "--model", "FOLDER"], "a share of a source, and there is none"),
+        (["write", "--words", "5", "--ask", "Sing.", "--model", "toy-bart"], "This model takes no instruction"),
+        (["write", "ARTICLE", "--for", "pst", "--model", "FOLDER"], "There is no preset 'pst'. Did you mean 'post'?"),
         (["bench", "overhead", "--targets", "8,x"], "--targets 8,x: give whole numbers"),
         (["bench", "overhead", "--shape", "tinny"], "Did you mean 'tiny'"),
         (["train", "small/toi"], "Did you mean 'small/toy'"),
@@ -121,6 +129,7 @@ def test_every_failure_is_one_message_and_exit_code_2(
         "BINARY": str(tmp_path / "binary"),
         "EMPTY": str(tmp_path / "empty"),
     }
+    monkeypatch.setattr(sys, "stdin", None)
     run(*(names.get(word, word) for word in arguments), monkeypatch=monkeypatch, code=2)
     err = capsys.readouterr().err
     assert err.startswith("impatience: ")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from impatience import Result, Unit, Writer
+from impatience import Request, Result, Unit, Writer
 from impatience.cli import write
 from impatience.decoding.retries import TRIES
 from support.command_line import run
@@ -73,6 +73,80 @@ def test_write_reads_standard_input_and_can_be_quiet(
     assert err == ""
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """The requests that are written, all of them badly."""
+    requests: list[Request] = []
+
+    def batches(_: Writer, given: list[Request], **__: Any) -> Any:
+        requests.extend(given)
+        yield {n: replace(judged("It rained.", 2, 2), within=request.within) for n, request in enumerate(given)}
+
+    monkeypatch.setattr(Writer, "write_batches", batches)
+    monkeypatch.setattr(Writer, "check", lambda *_: [])
+    return requests
+
+
+def fields(request: Request) -> tuple[Any, ...]:
+    return request.id, request.text, request.instruction, request.task, request.target, request.unit, request.landing
+
+
+@pytest.mark.parametrize("piped", ["", " \n", "They offer a job.", None])
+def test_what_to_write_is_asked_with_or_without_a_source(
+    piped: str | None, folder: Path, article: str, asked: list[Request], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    ask = ("--ask", "Decline the offer.", "--words", "80", "--model", str(folder))
+    monkeypatch.setattr(sys, "stdin", None if piped is None else io.StringIO(piped))
+    run("write", *ask, "--json", monkeypatch=monkeypatch)
+    name, text = ("-", piped) if piped and piped.strip() else ("", "")
+    assert f'{{"file": "{name}", "text": "It rained."' in capsys.readouterr().out
+    assert fields(asked.pop()) == (name, text, "Decline the offer.", None, 80, "words", "natural")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("never read"))
+    run("write", article, *ask, monkeypatch=monkeypatch)
+    assert fields(asked.pop())[:3] == (article, Path(article).read_text(), "Decline the offer.")
+
+
+def test_an_instruction_does_not_wait_for_a_terminal(
+    folder: Path, asked: list[Request], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def read(self, size: int | None = -1) -> str:
+            raise AssertionError(f"it was read: {size}")
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    run("write", "--ask", "Sing.", "--words", "5-9,20", "--model", str(folder), monkeypatch=monkeypatch)
+    assert [(request.text, request.target, request.within) for request in asked] == [("", 7, (5, 9)), ("", 20, None)]
+    assert "== 5-9 words ==" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--for", "post"], ("", "post", 280, "characters", "at_most")),
+        (["--for", "meta-description"], ("", "description", 160, "characters", "at_most")),
+        (["--for", "abstract"], ("", "abstract", 250, "words", "natural")),
+        (["--for", "title"], ("", "title", 10, "words", "natural")),
+        (["--for", "post", "--chars", "100", "--natural"], ("", "post", 100, "characters", "natural")),
+        (["--for", "post", "--ask", "Invite them."], ("Invite them.", None, 280, "characters", "at_most")),
+        (["--for", "post", "--task", "chat"], ("", "chat", 280, "characters", "at_most")),
+        (["--for", "post", "--chars", "200-250"], ("", "post", 250, "characters", "at_most")),
+    ],
+)
+def test_a_preset_is_a_task_with_length_and_ending(
+    options: list[str],
+    expected: tuple[Any, ...],
+    folder: Path,
+    article: str,
+    asked: list[Request],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run("write", article, *options, "--model", str(folder), monkeypatch=monkeypatch)
+    assert fields(asked[0])[2:] == expected
+
+
 OWN = "The model ended there by itself."
 
 
@@ -103,6 +177,15 @@ def test_the_line_below_a_text_says_how_it_ended(facts: dict[str, Any], says: st
     result = judged(facts.get("text", "It rained."), 10, 10)
     line = write._status(replace(result, **{"length": 9, **facts}))
     assert line == f"\n{facts.get('length', 9)} words of 10 asked for. {says}"
+
+
+def test_the_line_below_a_text_names_the_range() -> None:
+    result = replace(judged("It rained.", 10, 10), within=(8, 12))
+    assert write._status(replace(result, length=1200, landed="natural", within=(900, 1500))) == (
+        f"\n1,200 words of 900-1,500 asked for. {OWN}"
+    )
+    over = write._status(replace(result, length=13, landed="missed"))
+    assert over == "\n13 words of 8-12 asked for. The text missed the target. Use --at-most to hold it to the length."
 
 
 @pytest.mark.parametrize(("received", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

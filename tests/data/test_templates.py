@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from impatience.data import TEMPLATES, Example
+from impatience.data import TASKS, TEMPLATES, Example, instruct
 from impatience.errors import DataError
 
 EXAMPLE = Example("e1", "The ferry leaves at seven in the morning.", "The ferry leaves at seven.")
@@ -20,3 +20,14 @@ def test_templates_make_prompts_and_messages() -> None:
     assert message["content"].endswith(f"\n\n{QUESTION.source}")
     with pytest.raises(DataError, match="e1: the source must have the form 'answer: … context: …'"):
         TEMPLATES["question"].prompt(EXAMPLE)
+
+
+def test_an_instruction_is_closed_before_the_length_is_named() -> None:
+    assert instruct("Thank them", "They came.", "9 words") == "Thank them. Answer in 9 words.\n\nThey came."
+    assert instruct("Thank them! ", length="1 sentence") == "Thank them! Answer in 1 sentence."
+    assert instruct("Thank them", "They came.") == "Thank them\n\nThey came."
+
+
+def test_tasks_are_instructions() -> None:
+    assert list(TASKS) == ["summarize", "rewrite", "title", "question", "description", "post", "abstract", "chat"]
+    assert [task for task, instruction in TASKS.items() if not instruction.endswith("text.")] == ["question", "chat"]

@@ -20,15 +20,15 @@ def test_all_routes_but_the_page_and_health_need_the_key(writer: Writer) -> None
     with running(writer, access=Access(key=KEY)) as (client, *_):
         for path in ("/", "/healthz", "/static/index.html"):
             assert client(path).status == 200
-        closed = ("/v1/models", "/metrics", "/openapi.json", "/v1/nothing")
+        closed = ("/v1/models", "/v1/documents", "/metrics", "/openapi.json", "/v1/nothing")
         for key in ("", "Bearer", f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", f"Basic {KEY}", "Bearer \u00fc", KEY):
             rejected = client("/v1/models", Authorization=key)
             assert (rejected.status, rejected.error["code"]) == (401, "invalid_api_key")
             assert rejected.headers["www-authenticate"] == "Bearer"
-        assert [client(path).status for path in closed] == [401] * 4
+        assert [client(path).status for path in closed] == [401] * 5
         assert client.write(words=3).status == 401
         authorized = Client(client.port, Authorization=f"Bearer {KEY}")
-        assert [authorized(path).status for path in closed] == [200, 200, 200, 404]
+        assert [authorized(path).status for path in closed] == [200, 405, 200, 200, 404]
         assert authorized.write(words=3).status == 200
         assert authorized("/openapi.json").json["paths"]["/v1/write"]["post"]["security"] == [{"HTTPBearer": []}]
         assert authorized("/healthz", Host="writer.example").status == 200, "with a key, any host name is accepted"

@@ -9,8 +9,9 @@ import pytest
 
 from impatience import Unit, Writer
 from impatience.lengths import Landing
+from impatience.server import Limits
 from support.fake_server import STATIC
-from support.serving import NAME, NOTE, Client
+from support.serving import NAME, NOTE, Client, running
 
 
 def test_a_reply_has_the_text_and_its_report(client: Client, writer: Writer) -> None:
@@ -79,15 +80,78 @@ def test_unknown_paths_methods_and_content_types_are_rejected(client: Client) ->
         assert f"{message}: send the header Content-Type: application/json." in rejected.error["message"]
 
 
+def preset(length: int, unit: str, landing: str, task: str) -> dict[str, Any]:
+    return {"length": length, "unit": unit, "landing": landing, "task": task}
+
+
+def test_a_text_is_asked_for_with_or_without_a_source(client: Client, writer: Writer) -> None:
+    body = {"instruction": "Thank them.", "target": {"words": 7}, "landing": "exact"}
+    for text in ({}, {"text": NOTE}):
+        reply = client("/v1/write", {**body, **text})
+        assert (reply.status, reply.json["report"]["length"]) == (200, 7)
+        alone = writer.write(*text.values(), ask="Thank them.", words=7, landing="exact", tries=1)
+        assert reply.json["text"] == alone.text
+
+
+def test_a_model_of_one_task_offers_no_other_and_refuses_instructions(writer: Writer) -> None:
+    trained = Writer(writer.model, {"template": "summarize", "max_source_tokens": 500, "tasks": ["summarize", "title"]})
+    with running(trained) as (client, *_):
+        (model,) = client("/v1/models").json["data"]
+        assert (model["impatience"]["instructions"], model["impatience"]["tasks"]) == (False, ["summarize", "title"])
+        refused = client("/v1/write", {"instruction": "Sing.", "target": {"words": 7}})
+        assert (refused.status, refused.error["code"]) == (400, "unsupported_by_model")
+        assert "takes no instruction" in refused.error["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_range_is_reported(client: Client, stream: bool) -> None:
+    reply = client("/v1/write", {"text": NOTE, "target": {"words": [5, 9]}, "landing": "at_most", "stream": stream})
+    report = (reply.events[-1][1] if stream else reply.json)["report"]
+    assert (report["target"], report["within"], report["length"] <= 9) == (9, [5, 9], True)
+    assert (report["landed"] == "missed") == (report["length"] < 5)
+    assert "within" not in client("/v1/write", {"text": NOTE, "target": {"words": 5}}).json["report"]
+
+
+def test_the_text_of_a_document_is_read(client: Client) -> None:
+    reply = client("/v1/documents?name=a.html", b"<nav>Menu</nav><main><p>The ferry.</p></main>")
+    assert (reply.status, reply.json) == (200, {"text": "The ferry."})
+    assert client("/v1/documents", b"The\nferry.").json == {"text": "The\nferry."}
+    refused = client("/v1/documents?name=scan.pdf", b"%PDF-nonsense")
+    assert (refused.status, refused.error["code"]) == (400, "invalid_source")
+    assert refused.error["message"].startswith("'scan.pdf' cannot be read as a PDF")
+
+
+def test_a_document_may_be_longer_than_a_request_but_not_endless(writer: Writer) -> None:
+    with running(writer, limits=Limits(body_bytes=1000, document_bytes=3000)) as (client, *_):
+        assert client("/v1/documents", b"ferry " * 400).status == 200
+        refused = client("/v1/documents", b"ferry " * 600)
+        assert (refused.status, refused.error["code"]) == (413, "body_too_long")
+
+
+def test_a_missing_package_for_documents_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("impatience.registry.find_spec", lambda name: None)
+    assert client("/v1/models").json["data"][0]["impatience"]["documents"] == []
+    assert "needs the package pypdf" in client("/v1/documents?name=a.pdf", b"%PDF-").error["message"]
+
+
 def test_the_model_lists_units_tasks_landings_and_limits(client: Client) -> None:
     (model,) = client("/v1/models").json["data"]
     assert (model["id"], model["object"]) == (NAME, "model")
     assert model["impatience"] == {
         "units": ["tokens", "words", "characters", "sentences"],
-        "tasks": ["summarize", "question", "rewrite", "title"],
+        "instructions": True,
+        "tasks": ["summarize", "rewrite", "title", "question", "description", "post", "abstract"],
         "landings": ["natural", "exact", "at_most"],
         "max_target_tokens": 1023,
         "max_source_characters": 200_000,
+        "presets": {
+            "meta-description": preset(160, "characters", "at_most", "description"),
+            "post": preset(280, "characters", "at_most", "post"),
+            "abstract": preset(250, "words", "natural", "abstract"),
+            "title": preset(10, "words", "natural", "title"),
+        },
+        "documents": ["html", "pdf"],
+        "max_document_bytes": 20_000_000,
     }
     assert client(f"/v1/models/{NAME}").json == model
     assert client("/v1/models/other").status == 404

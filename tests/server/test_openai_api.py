@@ -357,6 +357,31 @@ def test_an_error_in_a_stream_reaches_the_client(writer: Writer, monkeypatch: py
             chat(client, NOTE)
 
 
+def test_a_taught_model_reads_the_whole_chat_and_the_length(writer: Writer) -> None:
+    taught = Writer(writer.model, {"template": "instruct", "max_source_tokens": 900})
+    read: list[str] = []
+    check = taught.check
+
+    def note(request: Any) -> list[int]:
+        ids = check(request)
+        read.append(taught.tokenizer.decode(ids))
+        return ids
+
+    taught.check = note  # type: ignore[method-assign]
+    with (
+        running(taught) as (plain, *_),
+        openai.OpenAI(base_url=f"{plain.address}/v1", api_key="any", max_retries=0) as client,
+    ):
+        turns = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Thank them"}]
+        reply = chat(client, messages=turns, extra_body={"target": {"words": [5, 7]}})
+        assert (reply.report["target"], reply.report["within"]) == (6, [5, 7])
+        client.completions.create(model=NAME, prompt="Thank them", max_tokens=9)
+    assert read == [
+        "system: Be kind.\nuser: Thank them. Answer in 6 words.\nassistant: ",
+        "user: Thank them\nassistant: ",
+    ]
+
+
 def test_a_model_without_chat_template_reads_one_message() -> None:
     tokenizer = wordpiece_tokenizer()
     writer = Writer(attach(tiny_model("bart", vocab_size=len(tokenizer)), "none", tokenizer=tokenizer))

@@ -111,6 +111,133 @@ def test_the_ladder_writes_several_lengths_side_by_side(page: WritingPage) -> No
     page.log.assert_clean()
 
 
+def test_what_to_write_is_asked_with_or_without_a_text(page: WritingPage) -> None:
+    page.select("task", "rewrite")
+    page("#instruction").fill(" Decline the offer. ")
+    expect(page("input[name=task]:enabled")).to_have_count(0)
+    page.write()
+    page.wait_for_state("done")
+    page("#source").fill("")
+    page.write()
+    page.wait_for_state("done")
+    expect(page("#source-problem")).to_be_hidden()
+    body = {"instruction": "Decline the offer.", "target": {"words": 40}, "landing": "natural", "stream": True}
+    assert page.server.requests == [{"text": SOURCE, **body}, {"text": "", **body}]
+    page("#instruction").fill(" ")
+    expect(page("input[name=task]:enabled")).to_have_count(8)
+    page.write()
+    expect(page("#source-problem")).to_have_text("There is no text yet: paste one, or open a file.")
+    page.check_accessibility()
+    page.log.assert_clean()
+
+
+def test_a_model_without_instructions_offers_no_field_for_them(
+    new_page: Callable[..., WritingPage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake_server, "CAPABILITIES", {**fake_server.CAPABILITIES, "instructions": False})
+    page = new_page()
+    expect(page("#instruction")).to_be_hidden()
+    page.write()
+    page.wait_for_state("done")
+    assert "instruction" not in page.server.requests[0]
+
+
+def test_any_length_of_a_range_is_on_target(page: WritingPage) -> None:
+    page("#use-range").click()
+    expect(page("#last")).to_be_focused()
+    expect(page("#last")).to_have_value("50")
+    page("#length").fill("30")
+    page("#last").fill("29")
+    page.write()
+    expect(page("#last:invalid")).to_be_focused()
+    page("#last").fill("36")
+    expect(page("#slider")).to_have_attribute("aria-valuetext", "30–36 words")
+    for extra, report in (
+        (0, "33 words, within your range of 30–36."),
+        (9, "42 words, 6 more than the 30–36 you asked for. Choose At most to enforce the length."),
+    ):
+        landed = "missed" if extra else "natural"
+        page.server.script.append(lambda handler, n=extra, how=landed: fake_server.write(handler, n, landed=how))
+        page.write()
+        page.tab.get_by_text(report.split(",")[0], exact=False).first.wait_for()
+        assert report in page.report().replace(" The model chose to end here, with a probability of 87 %.", "")
+    assert [request["target"] for request in page.server.requests] == [{"words": [30, 36]}] * 2
+    expect(page("#single .ring")).to_have_attribute("aria-valuetext", "42 of 30–36 words, 6 too many")
+    page("#slider").press("ArrowRight")
+    expect(page("#last")).to_have_value("42")
+    page.select("unit", "characters")
+    expect(page("#last")).to_have_value("250")
+    page.check_accessibility()
+    page.select("landing", "exact")
+    expect(page("#last")).to_be_hidden()
+    page("#use-range").click()
+    expect(page("input[name=landing][value=natural]")).to_be_checked()
+    page.select("view", "ladder")
+    expect(page("#last")).to_be_hidden()
+    expect(page("#use-range")).to_be_hidden()
+    page.log.assert_clean()
+
+
+def test_a_preset_sets_length_landing_and_task(page: WritingPage) -> None:
+    page.tab.get_by_role("button", name="Meta description").click()
+    expect(page("#source-length")).to_have_text("109 characters")
+    page.write()
+    page.wait_for_state("done")
+    body = {"text": SOURCE, "task": "description", "target": {"characters": 160}, "landing": "at_most", "stream": True}
+    assert page.server.requests == [body]
+    page.tab.get_by_role("button", name="Title", exact=True).click()
+    expect(page("#length")).to_have_value("10")
+    expect(page("input[name=task][value=title]")).to_be_checked()
+    expect(page("#landing-help")).to_have_text("The model chooses where to end, near the length.")
+
+
+def test_a_preset_whose_task_is_not_offered_leaves_it_to_the_model(
+    new_page: Callable[..., WritingPage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake_server, "CAPABILITIES", {**fake_server.CAPABILITIES, "tasks": ["summarize"]})
+    page = new_page()
+    page.tab.get_by_role("button", name="Meta description").click()
+    page.write()
+    page.wait_for_state("done")
+    assert (page.server.requests[0]["task"], page.server.requests[0]["target"]) == (None, {"characters": 160})
+
+
+def test_words_that_the_source_does_not_have_are_marked(page: WritingPage) -> None:
+    page.server.script.append(fake_server.write_unsupported)
+    page.write()
+    page.wait_for_state("done")
+    assert page("#single .text mark").all_inner_texts() == ["station", "railway"]
+    assert page("#single .text mark").first.get_attribute("title") == "Not in the source"
+    assert page.text() == fake_server.compose("words", 40)
+    assert "Not in the source: railway, station." in page.report()
+    page.check_accessibility()
+    pieces = page.evaluate_module(
+        "marked_text.js",
+        "a.map(([text, ...words]) => m.markedPieces(text, words).filter(([, marked]) => marked).map(([word]) => word))",
+        [["Bergen and Bergenser, in Bergen.", "Bergen"], ["A Bay of Bengal.", "Bengal", "Bay of Bengal"], ["a"]],
+    )
+    assert pieces == [["Bergen", "Bergen"], ["Bay of Bengal"], []]
+
+
+@pytest.mark.parametrize(
+    ("reply", "broken"),
+    [
+        (fake_server.write_text, False),
+        (fake_server.write_too_long, True),
+        (fake_server.write_unfinished, True),
+        (fake_server.write_looping, True),
+    ],
+)
+def test_a_text_that_is_cut_loops_or_missed_has_a_broken_ring(page: WritingPage, reply: Reply, broken: bool) -> None:
+    page.server.script.append(reply)
+    page.write()
+    page.wait_for_state("done")
+    expect(page("#single .broken")).to_be_visible(visible=broken)
+    expect(page("#single .fill")).to_be_visible(visible=not broken)
+    assert ("as requested" in page.report()) is not broken
+    page.check_accessibility()
+
+
 @pytest.mark.parametrize("clipboard", ["available", "undefined", "{ writeText: () => Promise.reject() }"])
 def test_the_text_can_be_copied(new_page: Callable[..., WritingPage], clipboard: str) -> None:
     page = new_page(permissions=["clipboard-read", "clipboard-write"])
@@ -141,7 +268,7 @@ def test_everything_can_be_done_with_the_keyboard(new_page: Callable[..., Writin
     press = page.tab.keyboard.press
     focused = "[document.activeElement.id, document.activeElement.name]"
     order = []
-    for _ in range(11):
+    for _ in range(17):
         press("Tab")
         identifier, name = page.tab.evaluate(focused)
         order.append(identifier or name)
@@ -155,7 +282,9 @@ def test_everything_can_be_done_with_the_keyboard(new_page: Callable[..., Writin
         if name == "landing":
             press("ArrowRight")
     assert order == [
-        *("view", "theme", "source", "open", "clear", "length", "unit", "slider", "landing", "task", "write"),
+        *("view", "theme", "source", "open", "clear", "instruction", "length", "unit", "slider"),
+        *("", "", "", "", "use-range"),
+        *("landing", "task", "write"),
     ]
     page.server.pause_after = 5
     press("Control+Enter")
@@ -231,6 +360,11 @@ def test_screen_readers_hear_only_the_start_and_the_end(page: WritingPage) -> No
             "natural",
             fake_server.write_unfinished,
             "40 words, but the text breaks off.",
+        ),
+        (
+            "natural",
+            fake_server.write_unsupported,
+            "40 words, but 2 words are not in the source. The model",
         ),
         ("natural", fake_server.write_looping, "40 words, but the text repeats itself."),
     ],

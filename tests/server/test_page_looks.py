@@ -93,6 +93,36 @@ def test_a_file_can_be_dropped(
     expect(page("#source-problem")).to_be_visible(visible=not accepted)
 
 
+def test_a_pdf_is_read_by_the_server(page: WritingPage, tmp_path: Path) -> None:
+    for name, content in (("a.pdf", b"%PDF-1.4"), ("bad.pdf", b"nonsense"), ("large.pdf", b"%PDF-" + b"0" * 60_000)):
+        (tmp_path / name).write_bytes(content)
+    page("#file").set_input_files(tmp_path / "a.pdf")
+    expect(page("#source")).to_have_value("The text of a.pdf.")
+    expect(page("#source-length")).to_have_text("4 words")
+    page("#file").set_input_files(tmp_path / "bad.pdf")
+    expect(page("#source-problem")).to_have_text("'bad.pdf' cannot be read as a PDF.")
+    page("#file").set_input_files(tmp_path / "large.pdf")
+    expect(page("#source-problem")).to_have_text("large.pdf has 0.06 MB; the server accepts 0.05 MB at most.")
+    (tmp_path / "a.html").write_text("<p>x")
+    page("#file").set_input_files(tmp_path / "a.html")
+    expect(page("#source-problem")).to_have_text("This server reads no HTML files. Copy the text, and paste it.")
+    expect(page("#source")).to_have_value("The text of a.pdf.")
+
+
+def test_a_pdf_asks_for_the_key(new_page: Callable[..., WritingPage], tmp_path: Path) -> None:
+    page = new_page("", key="sesame")
+    (tmp_path / "a.pdf").write_bytes(b"%PDF-1.4")
+    page.tab.evaluate("sessionStorage.setItem('impatience-key', 'sesame')")
+    page.tab.reload()
+    expect(page("#model")).to_have_text("Model: made-up-1.")
+    page.server.key = "another"
+    page("#file").set_input_files(tmp_path / "a.pdf")
+    expect(page("#key")).to_be_focused()
+    page("#key").fill("another")
+    page.tab.keyboard.press("Enter")
+    expect(page("#source")).to_have_value("The text of a.pdf.")
+
+
 def test_nothing_is_sent_without_a_text_or_with_too_much(new_page: Callable[..., WritingPage]) -> None:
     page = new_page("")
     page.write()
@@ -173,6 +203,13 @@ def test_the_page_is_accessible(new_page: Callable[..., WritingPage], look: str,
     if look != "dark":
         page.tab.mouse.move(0, 0)
         take_picture(page, f"page-{look}.png", tmp_path)
+    page("#instruction").fill("Ask the council for lamps")
+    page("#use-range").click()
+    page.server.script.append(fake_server.write_unsupported)
+    page.write()
+    page("#single mark").first.wait_for()
+    page.check_accessibility()
+    page("#instruction").fill("")
     page.select("view", "ladder")
     page.select("unit", "characters")
     assert page("#rungs").evaluate(

@@ -72,7 +72,7 @@ def test_the_count_grows_piece_by_piece_to_that_of_the_report(new_page: Any) -> 
         "window.counts = []; const count = document.querySelector('#single .count');"
         "new MutationObserver(() => counts.push(count.textContent)).observe(count, { childList: true })"
     )
-    for landing in ("natural", "at_most"):
+    for landing in ("exact", "at_most"):
         page.select("landing", landing)
         page.write()
         page.wait_for_state("done")

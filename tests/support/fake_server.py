@@ -10,7 +10,9 @@ from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
+from impatience.writing.presets import PRESETS
 from support.loopback import running
 
 STATIC = Path(__file__).parents[2] / "src" / "impatience" / "server" / "static"
@@ -23,10 +25,14 @@ CONTENT_TYPES = {
 }
 CAPABILITIES = {
     "units": ["words", "characters", "sentences", "tokens"],
-    "tasks": ["summarize", "rewrite", "title", "question", "chat"],
+    "instructions": True,
+    "tasks": ["summarize", "rewrite", "title", "question", "description", "post", "abstract"],
     "landings": ["natural", "exact", "at_most"],
     "max_target_tokens": 1024,
     "max_source_characters": 20_000,
+    "presets": {name: vars(preset) for name, preset in PRESETS.items()},
+    "documents": ["pdf"],
+    "max_document_bytes": 50_000,
 }
 # Its sentences end after 20, 40, 80 and 160 words, so that a ladder of these lengths reads well in pictures.
 STORY = (
@@ -68,13 +74,28 @@ class Handler(BaseHTTPRequestHandler):
         self.send(200, file.read_text(encoding="utf-8"), Content_Type=f"{CONTENT_TYPES[file.suffix]}; charset=utf-8")
 
     def do_POST(self) -> None:
-        self.body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        content = self.rfile.read(int(self.headers["Content-Length"]))
         if not self.allowed():
             return
+        if self.path.startswith("/v1/documents"):
+            self.read_document(content, parse_qs(self.path.partition("?")[2])["name"][0])
+            return
+        self.body = json.loads(content)
         with self.server.lock:
             self.server.requests.append(self.body)
             reply = self.server.script.pop(0) if self.server.script else write_text
         reply(self)
+
+    def read_document(self, content: bytes, name: str) -> None:
+        if content.startswith(b"%PDF-"):
+            self.send(200, json.dumps({"text": f"The text of {name}."}))
+        else:
+            self.send(400, json.dumps({"error": {"message": f"{name!r} cannot be read as a PDF."}}))
+
+    def target(self) -> tuple[str, int, list[int] | None]:
+        """Return the unit, the target and the range that are asked for."""
+        ((unit, asked),) = self.body["target"].items()
+        return (unit, sum(asked) // 2, asked) if isinstance(asked, list) else (unit, asked, None)
 
     def allowed(self) -> bool:
         if self.server.key in (None, (self.headers["Authorization"] or "").removeprefix("Bearer ")):
@@ -103,7 +124,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(f"event: {name}\r\ndata: {json.dumps(data)}\r\n\r\n".encode())
 
     def send_piece(self, text: str, progress: int = 0, stage: str = "") -> None:
-        ((unit, target),) = self.body["target"].items()
+        unit, target, _ = self.target()
         self.send_event("piece", {"text": text, "progress": progress, "target": target, "unit": unit, "stage": stage})
 
     def log_message(self, *args: object) -> None:
@@ -163,7 +184,7 @@ def write(handler: Handler, extra: int = 0, stage: str = "", **report: Any) -> N
         stage: Stage that is reported first, until ``resume``.
         **report: Fields of the report that differ from the usual ones.
     """
-    server, ((unit, target),) = handler.server, handler.body["target"].items()
+    server, (unit, target, within) = handler.server, handler.target()
     handler.start_stream()
     if stage:
         handler.send_piece("", stage=stage)
@@ -190,6 +211,7 @@ def write(handler: Handler, extra: int = 0, stage: str = "", **report: Any) -> N
         "note": "",
         "drawn": False,
         "taken_back": sent - len(text),
+        **({"within": within} if within else {}),
         **report,
     }
     handler.send_event("result", {"id": "w-1", "model": "made-up-1", "text": text, "report": result})
@@ -212,6 +234,11 @@ def write_unfinished(handler: Handler) -> None:
 def write_looping(handler: Handler) -> None:
     """Write a text that repeats itself."""
     write(handler, landed="forced", looping=True)
+
+
+def write_unsupported(handler: Handler) -> None:
+    """Write a text with words that are not in its source."""
+    write(handler, unsupported=["railway", "station"])
 
 
 def write_in_parts(handler: Handler) -> None:

@@ -10,6 +10,7 @@ from support.toys import CORPUS, byte_level_tokenizer, tiny_model, wordpiece_tok
 NOTE = CORPUS[0]
 LONG = "\n\n".join(" ".join(CORPUS[n : n + 4]) for n in range(0, 24, 4))
 TRAINED = {"template": "summarize", "prefix": "", "max_source_tokens": 96}
+TAUGHT = {**TRAINED, "template": "instruct", "tasks": ["instruct"], "languages": ["en", "de"]}
 
 
 def new_writer(kind: str = "llama", prompt: dict[str, Any] | None = None, **sizes: Any) -> Writer:

@@ -125,7 +125,7 @@ def test_a_source_that_is_too_long_and_cannot_be_read_in_parts_costs_one_row(tmp
     assert sorted(row["id"] for row in lines(out)) == ["row 1", "row 3"]
     (refused,) = lines(tmp_path / "out.rejects.jsonl")
     assert (refused["row"], refused["id"]) == (2, "row 2")
-    assert "cannot be read in parts: shorten the passage" in refused["reason"]
+    assert "An answer with its passage cannot be read in parts: shorten it" in refused["reason"]
 
 
 def test_csv_and_defaults(tmp_path: Path, writer: Writer) -> None:
@@ -171,6 +171,52 @@ def test_rows_are_tried_as_often_as_the_job_says(tmp_path: Path, writer: Writer)
     batch_job.write(writer, source, out, RowDefaults(tries=4))
     assert lines(out)[0]["text"] == writer.write("amber birch", words=6, task="title", tries=4).text
     assert json.loads((tmp_path / "out.job").read_text())["options"]["tries"] == 4
+
+
+def test_rows_name_instructions_and_ranges(tmp_path: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer(load(toy_folder, quiet=True).model, {"template": "instruct", "max_source_tokens": 60})
+    asked: dict[str, Any] = {}
+    written = batch_job.write_requests
+
+    def note(writer: Writer, budget: int, tries: int, requests: Any) -> Any:
+        asked.update({request.id: request for request in requests})
+        return written(writer, budget, tries, requests)
+
+    monkeypatch.setattr(batch_job, "write_requests", note)
+    rows = [
+        {"id": "a", "text": "elm", "ask": "Sing.", "words": "3-5"},
+        {"id": "b", "instruction": "Sing.", "words": [3, 5], "landing": "at_most"},
+        {"id": "c", "text": "elm", "task": "title"},
+        {"id": "d"},
+        {"id": "e", "ask": "Sing.", "instruction": "Sing.", "words": 3},
+        {"id": "f", "ask": "Sing.", "task": "title", "words": 3},
+        {"id": "g", "ask": 5},
+        {"id": "h", "text": "elm", "words": [5, 3]},
+        {"id": "i", "text": "elm", "words": [3, 5], "landing": "exact"},
+    ]
+    source, out = make(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    defaults = RowDefaults(target=(2, 4), ask="Dance.")
+    status = batch_job.write(writer, source, out, defaults)
+    facts = {name: (one.text, one.instruction, one.task, one.target, one.within) for name, one in asked.items()}
+    assert facts == {
+        "a": ("elm", "Sing.", None, 4, (3, 5)),
+        "b": ("", "Sing.", None, 5, (3, 5)),
+        "c": ("elm", "", "title", 3, (2, 4)),
+        "d": ("", "Dance.", None, 3, (2, 4)),
+    }
+    assert {row["id"]: row["within"] for row in lines(out)}["a"] == [3, 5]
+    reasons = {row["id"]: row["reason"] for row in lines(tmp_path / "out.rejects.jsonl")}
+    for name, reason in (
+        ("e", "which mean the same: give one"),
+        ("f", "an instruction and the task 'title'"),
+        ("g", "Its 'ask' is 5, which is no text"),
+        ("h", "A range of (5, 3): give the first and the last"),
+        ("i", "A range is not one exact length"),
+    ):
+        assert reason in reasons[name]
+    assert batch_job.write(writer, source, out, defaults).found == status.written == 4
+    with pytest.raises(RunError, match=r"target was \[2, 4\] and is \[2, 5\]"):
+        batch_job.write(writer, source, out, RowDefaults(target=(2, 5), ask="Dance."))
 
 
 def test_half_a_line_is_written_again(tmp_path: Path, writer: Writer) -> None:

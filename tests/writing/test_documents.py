@@ -75,7 +75,7 @@ def locked(content: bytes, password: str) -> bytes:
         ("blog.html", b"<nav>Menu</nav><article>One.</article><article>Two.</article>", "One.\n\nTwo."),
         ("post.html", b"<main>Ad<article>One.<article>A reply.</article></article></main>", "One.\n\nA reply."),
         ("latin.HTM", '<meta charset="latin-1"><p>Caf\xe9</p>'.encode("latin-1"), "Café"),
-        ("a.pdf", pdf("The ferry leaves", "at seven."), "The ferry leaves\nat seven."),
+        ("a.pdf", pdf("The ferry leaves", "at seven."), "The ferry leaves at seven."),
         ("unlocked.pdf", locked(pdf("May be read, not changed"), ""), "May be read, not changed"),
         ("pdf.bin", pdf("Found by its first bytes"), "Found by its first bytes"),
     ],

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from impatience import Request, Unit, Writer, load
-from impatience.errors import SourceError, TargetError
+from impatience.errors import OptionError, SourceError, TargetError
 from impatience.lengths import Landing
 from support.results import judged
 from support.toys import CORPUS
-from support.writers import NOTE, TRAINED, new_writer
+from support.writers import LONG, NOTE, TAUGHT, TRAINED, new_writer
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +108,49 @@ def test_an_ending_that_is_mended_for_the_reader_is_judged_again() -> None:
     writer.generator.generate_with_signal = lambda *_, **__: [open_end]  # type: ignore[method-assign]
     result = writer.write(NOTE, words=5, tries=1)
     assert (result.text[-2:], result.finished, result.landed) == (" …", False, "forced")
+
+
+@pytest.mark.parametrize(
+    ("landing", "written", "landed"),
+    [("natural", 8, "natural"), ("natural", 13, "missed"), ("at_most", 12, "natural"), ("at_most", 7, "missed")],
+)
+def test_any_length_of_a_range_is_on_target(landing: str, written: int, landed: str) -> None:
+    writer = new_writer()
+    asked: list[Request] = []
+
+    def generate(requests: Any, **_: Any) -> Any:
+        asked.extend(requests)
+        return [judged("It rained.", written, requests[0].target)]
+
+    writer.generator.generate_with_signal = generate  # type: ignore[method-assign]
+    result = writer.write(NOTE, words=(8, 12), landing=landing, tries=1)
+    assert (asked[0].target, asked[0].within) == (12 if landing == "at_most" else 10, (8, 12))
+    assert (result.length, result.landed, result.within) == (written, landed, (8, 12))
+    assert result.to_dict()["within"] == (8, 12)
+    assert "within" not in writer.write(NOTE, words=10, tries=1).to_dict()
+
+
+def test_a_text_can_be_asked_for_without_a_source(writer: Writer) -> None:
+    result = writer.write(ask="Thank them for it.", words=4, landing="exact", tries=1)
+    assert result.length == 4
+    assert result == writer.write_many([Request("", "", 4, landing="exact", instruction="Thank them for it.")])[0]
+    with pytest.raises(SourceError, match="or say in an instruction what to write"):
+        writer.write(words=4)
+    with pytest.raises(OptionError, match="the task 'title': give one"):
+        writer.write(NOTE, words=4, ask="Thank them.", task="title")
+    with pytest.raises(TargetError, match="not one exact length"):
+        writer.write(NOTE, words=(3, 4), landing="exact")
+    with pytest.raises(TargetError, match="A length of"):
+        writer.write(NOTE, words=(3, 4, 5))  # type: ignore[arg-type]
+
+
+def test_an_instruction_that_is_longer_than_the_model_reads_is_refused() -> None:
+    writer = new_writer(prompt=TAUGHT)
+    with pytest.raises(SourceError, match="An instruction cannot be read in parts: shorten it"):
+        writer.write(ask=" ".join(CORPUS), words=5)
+
+
+def test_a_long_source_of_an_instruction_is_read_in_parts() -> None:
+    writer = new_writer(prompt=TAUGHT)
+    result = writer.write(LONG, ask="Thank them.", words=5, landing="exact", tries=1)
+    assert (result.length, result.parts > 2) == (5, True)

@@ -6,12 +6,17 @@ from typing import Annotated
 
 from typer import Option
 
-from impatience.cli.options import whole_numbers
 from impatience.errors import OptionError
+from impatience.lengths import Length, parse_length
+
+Asked = tuple[str | None, Length | float]  # a unit with a length or range in it, or None with a ratio
 
 _UNITS = {"--words": "words", "--chars": "characters", "--sentences": "sentences", "--tokens": "tokens"}
 
-Words = Annotated[str | None, Option(metavar="N", help="Length in words; 20,60 writes a text of each length.")]
+Words = Annotated[
+    str | None,
+    Option(metavar="N", help="Length in words; 20,60 writes a text of each length, 120-160 one inside the range."),
+]
 Chars = Annotated[str | None, Option(metavar="N", help="Length in characters.")]
 Sentences = Annotated[str | None, Option(metavar="N", help="Length in sentences.")]
 Tokens = Annotated[str | None, Option(metavar="N", help="Length in tokens of the model.")]
@@ -21,8 +26,8 @@ Exact = Annotated[bool, Option("--exact", help="Force the text to end exactly at
 AtMost = Annotated[bool, Option("--at-most", help="Never exceed the length.")]
 
 
-def parse_lengths(*values: str | None) -> list[tuple[str | None, float]]:
-    """Return the lengths asked for: pairs of a unit and a number, or of None and a ratio."""
+def parse_lengths(*values: str | None) -> list[Asked]:
+    """Return the lengths asked for."""
     names = [*_UNITS, "--ratio"]
     given = {name: value for name, value in zip(names, values, strict=True) if value is not None}
     if len(given) != 1:
@@ -30,7 +35,18 @@ def parse_lengths(*values: str | None) -> list[tuple[str | None, float]]:
     ((name, text),) = given.items()
     if name == "--ratio":
         return [(None, _ratio(part)) for part in text.split(",")]
-    return [(_UNITS[name], number) for number in whole_numbers(text, name)]
+    return [(_UNITS[name], length) for length in _lengths(text, name)]
+
+
+def _lengths(text: str, option: str) -> list[Length]:
+    lengths = [parse_length(part) for part in text.split(",")]
+    for length in lengths:
+        first, last = length if isinstance(length, tuple) else (length, length)
+        if not isinstance(first, int) or not 1 <= first <= last:
+            raise OptionError(
+                f"{option} {text}: give whole numbers of at least 1, separated by commas, or a range, e.g. 120-160."
+            )
+    return lengths
 
 
 def _ratio(text: str) -> float:

@@ -24,10 +24,9 @@ from impatience.cli.lengths import (
     Sentences,
     Tokens,
     Words,
-    chosen_landing,
-    parse_lengths,
 )
 from impatience.cli.options import Engine, Model, Workers
+from impatience.cli.requests import Ask, For, Task, make_requests, read_wish
 from impatience.engines import choose, in_order
 from impatience.errors import ImpatienceError, OptionError, SourceError
 
@@ -45,10 +44,6 @@ _LANDED = {
 _UNFINISHED = " Its last sentence is not finished."
 _LOOPING = " It repeats itself."
 
-Task = Annotated[
-    str | None,
-    Option(help="summarize, rewrite, title, question, or chat (the text is a message); by default as trained."),
-]
 Tries = Annotated[
     int, Option(metavar="N", help="If a text does not end well, sample up to N-1 other endings; keep the best.")
 ]
@@ -66,23 +61,25 @@ def write(
     natural: Natural = False,
     exact: Exact = False,
     at_most: AtMost = False,
+    ask: Ask = None,
+    preset: For = None,
     task: Task = None,
     model: Model = None,
     tries: Tries = 9,
     as_json: Annotated[bool, Option("--json", help="Print a line of JSON for each text, with its report.")] = False,
     quiet: Annotated[bool, Option("--quiet", "-q", help="Print only the text.")] = False,
 ) -> None:
-    """Write texts to a length; by default summaries.
+    """Write texts to a length: summaries, or whatever you ask for, with or without a source.
 
     Exit codes: 0 all texts are written, 1 some files could not be used, 2 no text could be written, 130 Ctrl-C.
     """
-    lengths = parse_lengths(words, chars, sentences, tokens, ratio)
-    landing = chosen_landing(natural, exact, at_most)
+    given = (words, chars, sentences, tokens, ratio)
+    wish = read_wish(given, (natural, exact, at_most), task, ask, preset)
     collect_garbage_rarely()
     from impatience.decoding.retries import check_tries
 
     check_tries(tries)
-    requests, failed = _requests(files or ["-"], lengths, landing, task)
+    requests, failed = make_requests(files or [], wish)
     from impatience.writing.writer import load
 
     printed = 0
@@ -103,7 +100,7 @@ def write(
             if printed > 1:
                 typer.echo("")
             if len(requests) > 1 and not quiet:
-                typer.echo(f"== {request.id}, {request.target} {request.unit} ==")
+                typer.echo(f"== {', '.join(filter(None, (request.id, f'{result.asked_for} {result.unit}')))} ==")
             typer.echo(result.text)
             if not quiet:
                 typer.echo(_status(result), err=True)
@@ -112,7 +109,7 @@ def write(
 
 
 def batch(
-    source: Annotated[Path, Argument(metavar="IN", help="JSONL, CSV or Parquet file; columns: text, id, words, …")],
+    source: Annotated[Path, Argument(metavar="IN", help="JSONL, CSV or Parquet file; columns: text, ask, words, …")],
     out: Annotated[Path, Argument(metavar="OUT", help="JSONL file to write, or to continue.")],
     words: Annotated[str | None, Option(metavar="N", help="Length in words, for rows without a length.")] = None,
     chars: Chars = None,
@@ -122,6 +119,8 @@ def batch(
     natural: Natural = False,
     exact: Exact = False,
     at_most: AtMost = False,
+    ask: Ask = None,
+    preset: For = None,
     task: Task = None,
     model: Model = None,
     tries: Tries = 1,
@@ -139,12 +138,11 @@ def batch(
     Exit codes: 0 every row has its text, 1 some rows are in OUT.rejects.jsonl, 2 the job failed, 130 Ctrl-C.
     """
     given = (words, chars, sentences, tokens, ratio)
-    lengths = parse_lengths(*given) if any(value is not None for value in given) else [(None, None)]
-    if len(lengths) > 1:
+    wish = read_wish(given, (natural, exact, at_most), task, ask, preset, needs_length=False)
+    if len(wish.lengths) > 1:
         raise OptionError("batch writes one text for each row: give one length, or a row for each length.")
     if budget is not None and budget < 1:
         raise OptionError(f"--budget {budget}: give at least 1.")
-    landing = chosen_landing(natural, exact, at_most)
     runner = choose(engine, workers)
     if not source.is_file():
         raise SourceError(f"There is no file {str(source)!r}. Name a JSONL, CSV or Parquet file.")
@@ -160,13 +158,14 @@ def batch(
     check_tries(tries)
     if task is not None and task not in TASKS:
         raise OptionError(f"--task {task}: give one of {', '.join(TASKS)}.")
-    ((unit, value),) = lengths
+    unit, length = wish.lengths[0] if wish.lengths else (None, None)
     defaults = jobs.RowDefaults(
         Unit(unit or "words"),
-        target=None if unit is None else int(value),  # type: ignore[arg-type]
-        ratio=value if unit is None else None,
-        landing=Landing(landing),
-        task=task,
+        target=length if unit else None,  # type: ignore[arg-type]
+        ratio=None if unit else length,  # type: ignore[arg-type]
+        landing=Landing(wish.landing),
+        task=wish.task,
+        ask=wish.ask,
         tries=tries,
     )
     malformed: list[ImpatienceError] = []
@@ -207,37 +206,6 @@ def batch(
         raise typer.Exit(1)
 
 
-def _requests(
-    files: Sequence[str], lengths: Sequence[tuple[str | None, float]], landing: str, task: str | None
-) -> tuple[list[Request], bool]:
-    """Read the files, and return a request for each file and length, and whether a file could not be used."""
-    from impatience.writing.documents import read
-
-    texts: dict[str, str] = {}
-    failures: list[ImpatienceError] = []
-    for file in dict.fromkeys(files):
-        try:
-            texts[file] = read(file)
-        except ImpatienceError as error:
-            failures.append(error)
-    if not texts and len(failures) == 1:
-        raise failures[0]
-    for failure in failures:
-        typer.echo(f"impatience: {failure}", err=True)
-    if not texts:
-        raise SourceError("None of the files can be used.")
-    from impatience.data import Request
-    from impatience.lengths import Landing, Unit
-    from impatience.writing.writing_systems import ratio_target
-
-    requests = []
-    for file, text in texts.items():
-        for unit, value in lengths:
-            target, target_unit = ratio_target(text, value) if unit is None else (int(value), Unit(unit))
-            requests.append(Request(file, text, target, target_unit, Landing(landing), task=task))
-    return requests, bool(failures)
-
-
 def _results(
     writer: Writer, requests: Sequence[Request], tries: int, *, live: bool
 ) -> Iterator[tuple[Request, Result | ImpatienceError]]:
@@ -271,8 +239,10 @@ def _status(result: Result) -> str:
     """Return the lines that are printed below a text."""
     note = f"\n{result.note}" if result.note else ""
     foreign = f"\n{unsupported_line(result.unsupported)}" if result.unsupported else ""
-    advice = " Use --exact or --at-most to hold it to the length." if result.length > result.target else ""
-    written = f"{_count(result.length, result.unit)} of {result.target:,} asked for."
+    over = result.length > (result.within[1] if result.within else result.target)
+    hold = "--at-most" if result.within else "--exact or --at-most"
+    advice = f" Use {hold} to hold it to the length." if over else ""
+    written = f"{_count(result.length, result.unit)} of {result.asked_for} asked for."
     landed = "drawn" if result.drawn and result.landed == "natural" else result.landed
     # What the model ended itself can be on target and still no good end.
     ended = "" if landed == "forced" and result.own_end else f" {_LANDED[landed]}"

@@ -23,6 +23,10 @@ def _is_text(value: Any) -> bool:
         return False
 
 
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
 def _is_number(value: Any, least: int) -> bool:
     return type(value) is int and value >= least
 
@@ -35,7 +39,8 @@ def _is_end(value: Any) -> bool:
 _PROMPT: Needs = {
     "template": ("a text", _is_text),
     "prefix": ("a text", _is_text),
-    "tasks": ("a list of texts", lambda value: isinstance(value, list) and all(map(_is_text, value))),
+    "tasks": ("a list of texts", _are_texts),
+    "languages": ("a list of texts", _are_texts),
     "max_source_tokens": ("a whole number, at least 1", lambda value: _is_number(value, 1)),
     "no_loops": ("a whole number, at least 1, or null", lambda value: value is None or _is_number(value, 1)),
 }

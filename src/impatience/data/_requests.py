@@ -1,4 +1,4 @@
-"""The request that carries a text from the edge to the model: what to write from, and how long."""
+"""The request that carries a text from the edge to the model: what to write, from what, and how long."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 @dataclass(frozen=True)
 class Request:
-    """A text to write from, and the length of the new text.
+    """What to write, a text to write from, and the length of the new text.
 
     Raises:
-        SourceError: If the source is empty, or a text has a lone surrogate.
-        TargetError: If the target is not such a number.
-        OptionError: If the unit, landing, task or a role does not exist.
+        SourceError: If there is neither a source nor an instruction, or a text has a lone surrogate.
+        TargetError: If the target is not such a number, or the range is none.
+        OptionError: If the unit, landing, task or a role does not exist, or a request has a task and an instruction.
     """
 
     id: str  # name of the request; the result has the same one
-    text: str  # the source
+    text: str  # the source; may be empty if there is an instruction
     target: int  # length of the new text: a whole number from 1 to 10,000,000
     unit: Unit = Unit.WORDS  # unit of the target
     landing: Landing = Landing.NATURAL  # stopping mode
-    task: str | None = None  # name in ``TASKS``; None is the task that the model was trained for, or a summary
+    task: str | None = None  # name in ``TASKS``; None is what the model was trained for, or else a summary
     history: tuple[tuple[str, str], ...] = ()  # messages before the text, e.g. turns of a chat: (role, text) pairs
     prefix: tuple[int, ...] = ()  # ids of the new text that are written already; the model continues them
     draw: int = 0  # number of the draw of the rest (``control.sampling``); 0 takes the likeliest tokens
@@ -43,10 +43,12 @@ class Request:
     example: str = ""  # id of the example that an evaluation request comes from
 
     def __post_init__(self) -> None:
-        if not isinstance(self.text, str) or not self.text.strip():
-            raise SourceError("The text to write from is empty.")
+        if not isinstance(self.instruction, str):
+            raise OptionError(f"instruction={reprlib.repr(self.instruction)}: say in words what to write.")
+        if not isinstance(self.text, str) or not (self.text.strip() or self.instruction.strip()):
+            raise SourceError("The text to write from is empty. Give a text, or say in an instruction what to write.")
         try:
-            "".join((self.id, self.text, *(text for _, text in self.history))).encode()
+            "".join((self.id, self.text, self.instruction, *(text for _, text in self.history))).encode()
         except UnicodeEncodeError as error:
             raise SourceError(
                 f"The text has half a character (a lone surrogate, {error.object[error.start]!r}), so it is no text."
@@ -59,11 +61,24 @@ class Request:
             raise OptionError(
                 f"There is no task {self.task!r}.{nearest(str(self.task), list(TASKS))} There are: {', '.join(TASKS)}."
             )
+        if self.instruction.strip() and self.task is not None:
+            raise OptionError(f"A request has an instruction and the task {self.task!r}: give one of them.")
+        self._check_range()
         for role, _ in self.history:
             if role not in _ROLES:  # a chat template writes it as it stands, so it could end a message
                 raise OptionError(f"history: there is no role {reprlib.repr(role)}. Give one of {', '.join(_ROLES)}.")
         object.__setattr__(self, "unit", Unit(self.unit))
         object.__setattr__(self, "landing", Landing.parse(self.landing))
+
+    def _check_range(self) -> None:
+        if self.within is None:
+            return
+        pair = self.within
+        fits = isinstance(pair, tuple) and len(pair) == 2 and all(type(number) is int for number in pair)
+        if not fits or not 1 <= pair[0] <= self.target <= pair[1] <= MOST:
+            raise TargetError(f"A range of {reprlib.repr(pair)}: give the first and the last length, e.g. 120-160.")
+        if self.landing == Landing.EXACT:
+            raise TargetError("A range is not one exact length. Give one number, or another landing than exact.")
 
     def accepts(self, length: int) -> bool:
         """Check whether a text of this length is on target; with ``at_most`` a shorter one is, too."""

@@ -54,9 +54,12 @@ def instruct(instruction: str, text: str = "", length: str = "") -> str:
     Args:
         instruction: What to write, in the words of a user.
         text: The source; empty if there is none.
-        length: The target with its unit, e.g. "40 words"; empty if the message does not name it.
+        length: The target with its unit, e.g. "40 words"; empty if the message does not name it. An instruction that
+            ends in a letter or digit gets a full stop before it.
     """
-    asked = f"{instruction.strip()} Answer in {length}." if length else instruction.strip()
+    asked = instruction.strip()
+    if length:
+        asked = f"{asked}{'.' if asked[-1:].isalnum() else ''} Answer in {length}."
     return f"{asked}\n\n{text.strip()}".strip()
 
 
@@ -72,4 +75,14 @@ TEMPLATES: dict[str, Template] = {
     "chat": Template("the source is a message to the model as it stands"),
     "instruct": Template("the source is an instruction, with the text that it is about, if there is one"),
 }
-TASKS = tuple(TEMPLATES)  # tasks of a request
+TASKS = {
+    "summarize": "Summarize the following text.",
+    "rewrite": "Rewrite the following text.",
+    "title": "Write a title for the following text.",
+    "question": "Write a question that the following text answers.",
+    "description": "Write a meta description for the following text.",
+    "post": "Write a post about the following text.",
+    "abstract": "Write an abstract of the following text.",
+    "chat": "",  # the text is the user's message
+}
+"""Tasks of a request: shortcuts for instructions to a model that takes any."""

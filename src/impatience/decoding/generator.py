@@ -147,8 +147,8 @@ class TextGenerator:
 
     def is_title(self, request: Request) -> bool:
         """Check whether a request asks for a title."""
-        template = TEMPLATES[request.task] if request.task else self.encoder.template
-        return template is TEMPLATES["title"]
+        trained = self.encoder.template is TEMPLATES["title"]
+        return request.task == "title" or (trained and not request.task and not request.instruction)
 
     def encode_sources(self, requests: Sequence[Request], *, steered: bool = False) -> list[list[int]]:
         """Return the prompts of requests, with lengths if the model was taught to read them and is steered."""

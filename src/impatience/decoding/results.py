@@ -23,6 +23,7 @@ class Result(LengthReport):
     # that was rewritten has the ids that its tokenizer gives it
     ids: tuple[int, ...] = field(default=(), repr=False)
     id: str = ""  # id of the request
+    within: tuple[int, int] | None = None  # lengths that were on target; None for the target alone
     ended: bool = True  # by EOS or because a strategy stopped at a sentence end; False if a limit cut the text
     tokens_spent: int = 0  # tokens generated for it, with EOS, all beams, and texts that were thrown away
     parts: int = 1  # parts that the source was read in; more than 1 if it is longer than the model reads at once
@@ -52,7 +53,13 @@ class Result(LengthReport):
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that the command line and batch files show."""
         shown = ("text", "length", "target", "unit", "landed", "finished", "looping", "unsupported", "eos_probability")
-        return {name: getattr(self, name) for name in (*shown, "parts", "note", "drawn")}
+        fields = {name: getattr(self, name) for name in (*shown, "parts", "note", "drawn")}
+        return fields | ({"within": self.within} if self.within else {})
+
+    @property
+    def asked_for(self) -> str:
+        """The length asked for in words: the target, or the range."""
+        return "-".join(f"{length:,}" for length in self.within or (self.target,))
 
 
 @dataclass(frozen=True)

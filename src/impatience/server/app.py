@@ -21,13 +21,13 @@ from starlette.staticfiles import StaticFiles
 from impatience.data import Request
 from impatience.decoding.results import Result
 from impatience.errors import ImpatienceError
-from impatience.lengths import Landing
+from impatience.lengths import Landing, aim
 from impatience.server.errors import ApiError, ErrorReply, to_api_error, validation_error
 from impatience.server.metrics import CONTENT_TYPE
-from impatience.server.middleware import AccessMiddleware
+from impatience.server.middleware import DOCUMENTS, AccessMiddleware
 from impatience.server.openai_api import IGNORED_HEADER, CompletionCall, check_model
 from impatience.server.responses import ClientDisconnected, EventStream, event, json_reply, while_connected
-from impatience.server.schemas import ChatBody, CompletionBody, WriteBody, WriteReply, report_fields
+from impatience.server.schemas import ChatBody, CompletionBody, DocumentReply, WriteBody, WriteReply, report_fields
 from impatience.server.service import OpenRequest, Service
 from impatience.server.settings import Access, Limits
 from impatience.version import __version__
@@ -42,6 +42,12 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 _EVENT = {"type": "object", "properties": {"event": {"type": "string"}, "data": {"type": "string"}}}
 _STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
+_DOCUMENT = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 _READ_SECONDS = 10  # time for a client to read the end of a stream once the time for writing is over
 
@@ -122,6 +128,18 @@ def _add_writing_routes(app: FastAPI, service: Service) -> None:
 
 
 def _add_other_routes(app: FastAPI, service: Service) -> None:
+    @app.post(DOCUMENTS, response_model=DocumentReply, openapi_extra=_DOCUMENT)
+    async def document(http_request: HttpRequest, name: str = "document") -> Response:
+        """Read the text of a document: a PDF or HTML file, or a text; the name's ending says which."""
+        content = await http_request.body()
+        try:
+            text = await while_connected(http_request.receive, service.read_document(content, name[:200]))
+        except ClientDisconnected:
+            return Response(status_code=499)
+        except ImpatienceError as error:
+            raise to_api_error(error, "") from error
+        return json_reply({"text": text})
+
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
         """List the model with its units, tasks, landings and limits."""
@@ -161,8 +179,14 @@ class _WriteCall:
         self._id = uuid.uuid4().hex
 
     def request(self) -> Request:
-        target, unit = self.body.target.length_and_unit
-        return Request(self._id, self.body.text, target, unit, Landing.parse(self.body.landing), task=self.body.task)
+        body, (length, unit) = self.body, self.body.target.length_and_unit
+        target, within = aim(length, body.landing)
+        return Request(
+            *(self._id, body.text, target, unit, Landing.parse(body.landing)),
+            task=body.task,
+            within=within,
+            instruction=body.instruction,
+        )
 
     def reply(self, result: Result, _: int = 0) -> dict[str, Any]:
         return {"id": self._id, "model": self.service.name, "text": result.text, "report": report_fields(result)}

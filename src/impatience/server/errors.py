@@ -8,9 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from impatience.errors import ImpatienceError, TargetError
+from impatience.errors import ImpatienceError, TargetError, UnsupportedModelError
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+LENGTH_TAGS = ("length", "range")  # kinds of a length in pydantic's errors; no fields
 _TARGET_MISTAKES = {  # messages for targets that cannot be read, by pydantic's type of error
     "extra_forbidden": "unknown unit",
     "missing": "it is missing",
@@ -62,6 +63,8 @@ def to_api_error(error: BaseException, source_field: str) -> ApiError:
         return error
     if isinstance(error, TargetError):
         return ApiError(400, str(error), "invalid_target", "target")
+    if isinstance(error, UnsupportedModelError):
+        return ApiError(400, str(error), "unsupported_by_model")
     if isinstance(error, ImpatienceError):
         return ApiError(400, str(error), "invalid_source", source_field)
     return ApiError(500, "The text could not be written. The server's log says why.", "internal_error")
@@ -69,7 +72,7 @@ def to_api_error(error: BaseException, source_field: str) -> ApiError:
 
 def validation_error(error: Mapping[str, Any], content_type: str | None) -> ApiError:
     """Return the error that a client gets for pydantic's first error with its request."""
-    kind, field = str(error["type"]), ".".join(map(str, error["loc"][1:]))
+    kind, field = str(error["type"]), ".".join(str(part) for part in error["loc"][1:] if part not in LENGTH_TAGS)
     if isinstance(error.get("input"), bytes):  # FastAPI does not parse a body of another content type
         given = f"Its content type is {content_type[:80]!r}" if content_type else "It has no content type"
         message = f"The request is not read as JSON. {given}: send the header Content-Type: application/json."

@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 _PUBLIC = ("/", "/healthz")
 _STATIC = "/static/"
 _WRITING = ("/v1/write", "/v1/completions", "/v1/chat/completions")
-ROUTES = (*_PUBLIC, "/metrics", "/openapi.json", "/v1/models", *_WRITING)
+DOCUMENTS = "/v1/documents"
+ROUTES = (*_PUBLIC, "/metrics", "/openapi.json", "/v1/models", DOCUMENTS, *_WRITING)
 _DISCARDED_BYTES = 64_000_000  # most bytes of a refused body that are read, so that the client reads the refusal
 _SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -75,13 +76,14 @@ class AccessMiddleware:
         route = path if path in ROUTES else _STATIC if path.startswith(_STATIC) else "other"
         connection: Connection | None = scope.get("state", {}).get("connection")  # other ASGI servers have none
         if connection:
-            connection.begin(writes=route in _WRITING)
+            connection.begin(writes=route in (DOCUMENTS, *_WRITING))
         try:
             if refusal := self._refusal(scope):
                 with suppress(ApiError):
                     await self._read_body(scope, receive, most=0)
                 raise refusal
-            body = await self._read_body(scope, receive, self.limits.body_bytes)
+            most = self.limits.document_bytes if route == DOCUMENTS else self.limits.body_bytes
+            body = await self._read_body(scope, receive, most)
             if connection:
                 connection.received = True
             await self.app(scope, body, send_with_headers)

@@ -16,7 +16,7 @@ from typing import Any
 
 from impatience.data import Request
 from impatience.decoding.results import Result
-from impatience.lengths import Landing, Unit, ends_sentence
+from impatience.lengths import Landing, Length, Unit, aim, ends_sentence
 from impatience.server.errors import ApiError
 from impatience.server.responses import event
 from impatience.server.schemas import ChatBody, CompletionBody, report_fields
@@ -71,11 +71,12 @@ class CompletionCall:
         """Return the request; raise an ``ApiError`` if the model, a field or a value is not supported."""
         check_model(self.body.model, self.service, "model")
         _check_fields(self.body.model_extra or {})
-        target, unit, landing = _length(self.body, self.max_tokens)
+        length, unit, landing = _length(self.body, self.max_tokens)
+        target, within = aim(length, landing)
         text, history = _conversation(self.body) if isinstance(self.body, ChatBody) else (self.body.text, ())
-        # The messages of a chat say what to do; a model that does not take chats does what it was trained for.
-        task = self.body.task or ("chat" if self.service.writer.prompts.takes_chats else None)
-        return Request(self._id, text, target, unit, landing, task=task, history=history)
+        # The messages say what to do; a model that takes no instructions does what it was trained for.
+        task = self.body.task or ("chat" if self.service.writer.prompts.takes_instructions else None)
+        return Request(self._id, text, target, unit, landing, task=task, history=history, within=within)
 
     def reply(self, result: Result, source_tokens: int) -> dict[str, Any]:
         """Return the whole reply."""
@@ -125,7 +126,7 @@ def check_model(name: str, service: Service, param: str | None = None) -> None:
         raise ApiError(404, f"Unknown model {name!r}: this server has {service.name!r}.", "model_not_found", param)
 
 
-def _length(body: ChatBody | CompletionBody, limit: int | None) -> tuple[int, Unit, Landing]:
+def _length(body: ChatBody | CompletionBody, limit: int | None) -> tuple[Length, Unit, Landing]:
     if body.target:
         return *body.target.length_and_unit, Landing.parse(body.landing or "natural")
     if limit:

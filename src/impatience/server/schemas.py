@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from impatience.data import MOST
 from impatience.decoding.results import Result
 from impatience.decoding.retries import MOST_TRIES
-from impatience.lengths import Unit
+from impatience.lengths import Length, Unit, parse_length
+from impatience.server.errors import LENGTH_TAGS
 
 Count = Annotated[int, Field(ge=1, le=MOST)]
-Task = Literal["summarize", "rewrite", "title", "question"]
+Range = Annotated[list[Count], Field(min_length=2, max_length=2, description="First and last length on target.")]
+CountOrRange = Annotated[
+    Annotated[Count, Tag(LENGTH_TAGS[0])] | Annotated[Range, Tag(LENGTH_TAGS[1])],
+    Discriminator(lambda value: LENGTH_TAGS[isinstance(value, list)]),
+]
+Task = Literal["summarize", "rewrite", "title", "question", "description", "post", "abstract"]
 LandingName = Literal["natural", "exact", "at_most"]
 TryCount = Annotated[
     int, Field(description="Write up to so many texts, send the best; not in pieces.", ge=1, le=MOST_TRIES)
@@ -20,14 +26,20 @@ TryCount = Annotated[
 
 
 class TargetBody(BaseModel, strict=True, extra="forbid"):
-    """Length asked for, in exactly one of the units."""
+    """Length asked for, in exactly one of the units: a number, or a list of the first and last length of a range."""
 
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1, "examples": [{"words": 40}]})
+    model_config = ConfigDict(
+        json_schema_extra={
+            "minProperties": 1,
+            "maxProperties": 1,
+            "examples": [{"words": 40}, {"words": [120, 160]}],
+        }
+    )
 
-    words: Count | None = None
-    characters: Count | None = None
-    sentences: Count | None = None
-    tokens: Count | None = None
+    words: CountOrRange | None = None
+    characters: CountOrRange | None = None
+    sentences: CountOrRange | None = None
+    tokens: CountOrRange | None = None
 
     @model_validator(mode="after")
     def _check_one_unit(self) -> TargetBody:
@@ -37,21 +49,28 @@ class TargetBody(BaseModel, strict=True, extra="forbid"):
         return self
 
     @property
-    def length_and_unit(self) -> tuple[int, Unit]:
-        """The length and its unit."""
+    def length_and_unit(self) -> tuple[Length, Unit]:
+        """The length or range, and its unit."""
         ((unit, length),) = self.model_dump(exclude_none=True).items()
-        return int(length), Unit(unit)
+        return parse_length(length), Unit(unit)
 
 
 class WriteBody(BaseModel, strict=True, extra="forbid"):
-    """A source text and the length of the text to write."""
+    """What to write, a source text, and the length of the text to write."""
 
-    text: str = Field(description="Text to write from.", min_length=1)
+    text: str = Field("", description="Text to write from; may be left out with an instruction.")
+    instruction: str = Field("", description="What to write, in your own words, for a model that takes instructions.")
     target: TargetBody
     task: Task | None = Field(None, description="Task for the model; null is the task it was trained for.")
     landing: LandingName = Field("natural", description="How the text ends.")
     stream: bool = Field(False, description="Send the text in pieces, as server-sent events.")
     tries: TryCount = 1
+
+    @model_validator(mode="after")
+    def _check_one_task(self) -> WriteBody:
+        if self.task and self.instruction.strip():
+            raise ValueError("it has a task and an instruction: give one of them")
+        return self
 
     @model_validator(mode="after")
     def _check_stream(self) -> WriteBody:
@@ -64,6 +83,7 @@ class Report(BaseModel):
 
     length: int
     target: int
+    within: list[int] | None = Field(None, description="First and last length on target, if a range was asked for.")
     unit: str
     landed: Literal["natural", "forced", "missed"]
     finished: bool = Field(description="Whether the text ends as a whole one.")
@@ -74,6 +94,12 @@ class Report(BaseModel):
     note: str = Field(description="Explains reading in parts, or why words cannot be counted.")
     drawn: bool = Field(description="Whether the ending was sampled, because the first text was not good.")
     taken_back: int = Field(description="Characters at the end of the streamed pieces that are not in the text.")
+
+
+class DocumentReply(BaseModel):
+    """The text of a document."""
+
+    text: str
 
 
 class WriteReply(BaseModel):
@@ -184,4 +210,4 @@ def _check_one_stream(stream: bool | None, tries: int | None) -> None:
 
 def report_fields(result: Result) -> dict[str, Any]:
     """Return the report on a text as JSON fields."""
-    return Report.model_validate(result, from_attributes=True).model_dump()
+    return Report.model_validate(result, from_attributes=True).model_dump(exclude_none=True)

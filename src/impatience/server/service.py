@@ -11,19 +11,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from impatience.data import TASKS, Request
+from impatience.data import Request
 from impatience.decoding.results import Piece, Result
 from impatience.lengths import Landing, Unit
 from impatience.server.errors import ApiError
 from impatience.server.metrics import ServerMetrics
 from impatience.server.settings import Limits
 from impatience.server.worker import ModelWorker
+from impatience.writing.documents import read_content, readable_formats
+from impatience.writing.presets import PRESETS
 from impatience.writing.streaming import Cancelled, Item, ResultStream
 from impatience.writing.writer import Writer
 
 log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 0.5  # most time in which a step of the model may end when the server has stopped
+_DOCUMENTS = 2  # documents that are read at a time; others wait
 _LONG_TEXTS = 4  # texts at a time that take several: read in parts, or written in several attempts; others wait
 
 
@@ -41,10 +44,12 @@ class Service:
         self._average_seconds = 1.0
         self._tokenizer_thread = ThreadPoolExecutor(1, "impatience-read")
         self._long_text_threads = ThreadPoolExecutor(_LONG_TEXTS, "impatience-long")
+        self._document_threads = ThreadPoolExecutor(_DOCUMENTS, "impatience-document")
 
     def model_card(self) -> dict[str, Any]:
         """Return the model's entry in ``/v1/models``."""
-        most, room = self.limits.target_tokens, self.writer.prompts.room
+        most, prompts = self.limits.target_tokens, self.writer.prompts
+        room = prompts.room
         return {
             "id": self.name,
             "object": "model",
@@ -52,10 +57,14 @@ class Service:
             "owned_by": "impatience",
             "impatience": {
                 "units": [str(unit) for unit in Unit],
-                "tasks": [task for task in TASKS if task != "chat"],  # a chat's messages say what to do
+                "instructions": prompts.takes_instructions,
+                "tasks": [task for task in prompts.tasks if task != "chat"],  # a chat's messages say what to do
                 "landings": [str(landing) for landing in Landing],
                 "max_target_tokens": most if room is None else min(most, room - 1),
                 "max_source_characters": self.limits.source_characters,
+                "presets": {name: vars(preset) for name, preset in PRESETS.items()},
+                "documents": readable_formats(),
+                "max_document_bytes": self.limits.document_bytes,
             },
         }
 
@@ -75,7 +84,7 @@ class Service:
         if (count := len(self.open_requests)) >= self.limits.requests:
             after = max(1, min(60, math.ceil(self._average_seconds)))
             raise ApiError(429, f"The server has {count} open requests. Try again later.", "queue_full", None, after)
-        size = len(request.text) + sum(len(text) for _, text in request.history)
+        size = len(request.text) + len(request.instruction) + sum(len(text) for _, text in request.history)
         if size > (most := self.limits.source_characters):
             message = f"The text has {size:,} characters; this server accepts {most:,}. Shorten it."
             raise ApiError(400, message, "source_too_long")
@@ -87,6 +96,16 @@ class Service:
             open_request.close()
             raise
         return open_request
+
+    async def read_document(self, content: bytes, name: str) -> str:
+        """Return the text of a document; its name says what it is."""
+        self.check_running()
+        work = asyncio.get_running_loop().run_in_executor(self._document_threads, read_content, content, name)
+        try:
+            async with asyncio.timeout(limit := self.limits.seconds):
+                return await work
+        except TimeoutError:
+            raise ApiError(504, f"The document was not read within {limit:g} seconds.", "timeout") from None
 
     def record(self, result: Result, source: str, seconds: float) -> None:
         """Count and log a finished text."""
@@ -104,7 +123,7 @@ class Service:
         """Stop writing and end the threads; one that is deep in a step of the model is left alone."""
         self.draining = True
         self.closed = await asyncio.to_thread(self.worker.close, CLOSE_SECONDS)
-        for pool in (self._tokenizer_thread, self._long_text_threads):
+        for pool in (self._tokenizer_thread, self._long_text_threads, self._document_threads):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _read(self, open_request: OpenRequest, tries: int, max_tokens: int | None) -> None:
@@ -159,7 +178,8 @@ class OpenRequest:
         while not isinstance(item, Result):
             item = await self._next()
             if isinstance(item, Result):
-                self.service.record(item, self.request.text, self._loop.time() - self._start)
+                source = f"{self.request.instruction}\n\n{self.request.text}".strip()
+                self.service.record(item, source, self._loop.time() - self._start)
             if not isinstance(item, int):
                 yield item
 

@@ -25,6 +25,7 @@ class Limits:
     source_characters: int = 200_000  # most characters of a source text
     target_tokens: int = 4096  # most tokens of a text, estimated before it is written
     body_bytes: int = 2_000_000  # most bytes of an HTTP request
+    document_bytes: int = 20_000_000  # the same for a document, e.g. a PDF
     seconds: float = 300.0  # most time from a request to the end of its text
     connections: int = 256  # most connections besides those of ``requests``; a new one takes the place of the oldest
     receive_seconds: float = 30.0  # most time for a client to send a request's headers, and as much for its body

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -23,7 +22,7 @@ from impatience.decoding.results import Result
 from impatience.engines import ENGINES, Engine, Task, choose
 from impatience.errors import DataError, ImpatienceError, OptionError, RunError, SourceError
 from impatience.files import lock_of
-from impatience.lengths import Landing, Unit
+from impatience.lengths import Landing, Length, Unit, aim, parse_length
 from impatience.writing.job_files import open_job, read_field, side_files
 from impatience.writing.writer import Writer, load
 from impatience.writing.writing_systems import ratio_target
@@ -37,10 +36,11 @@ class RowDefaults:
     """Settings of rows that name no others."""
 
     unit: Unit = Unit.WORDS  # unit of the target
-    target: int | None = None  # length of the texts; None if every row has its own
+    target: Length | None = None  # length of the texts, or a range; None if every row has its own
     ratio: float | None = None  # length of the texts as a share of the source's length
     landing: Landing = Landing.NATURAL  # stopping mode
-    task: str | None = None  # task
+    task: str | None = None  # task of rows that have neither a task nor an instruction
+    ask: str = ""  # instruction of such rows, instead of a task
     tries: int = 1  # the most texts to write for a row; the best is kept
 
     def __post_init__(self) -> None:
@@ -74,8 +74,8 @@ def write(
 
     Args:
         writer: The writer.
-        source: JSONL, JSON, CSV or Parquet. A row has ``text``, and may have ``id``, one of ``words``, ``characters``,
-            ``sentences`` and ``tokens``, ``landing`` and ``task``.
+        source: JSONL, JSON, CSV or Parquet. A row has ``text`` or ``ask`` (or ``instruction``) or both, and may have
+            ``id``, one of ``words``, ``characters``, ``sentences`` and ``tokens``, ``landing`` and ``task``.
         out: A JSONL file; it is created, or continued.
         defaults: Settings of rows that name no others.
         model: Name of the model; a job continues only with the model that it was begun with, and other processes load
@@ -97,6 +97,8 @@ def write(
     if out.exists() and not out.is_file():
         raise RunError(f"{out} is a folder or device: name a file to write to.")
     weights, options = fingerprint(writer.model), {"model": model, **vars(defaults)}
+    if isinstance(defaults.target, tuple):
+        options["target"] = list(defaults.target)  # as JSON reads it again
     with open_job(source, out, options, weights, restart=restart) as (texts, rejects):
         done, rejected = set(map(str, read_field(texts, "id"))), set(read_field(rejects, "row"))
         found, room = len(done), writer.budget if budget is None else budget
@@ -215,9 +217,12 @@ def _read_requests(source: Path, defaults: RowDefaults) -> Iterator[tuple[int, R
 def _request(name: str, row: Mapping[str, Any], defaults: RowDefaults) -> Request:
     """Return the request of a row; in a CSV every value is a text, and may be empty."""
     given = {key: value for key, value in row.items() if value is not None and value != ""}
-    if "text" not in row:
-        raise DataError(f"It has no 'text'. It has: {', '.join(map(repr, row)) or 'nothing':.500}.")
-    for key in ("text", "landing", "task"):
+    asks = [key for key in ("ask", "instruction") if key in given]
+    if len(asks) > 1:
+        raise DataError("It has 'ask' and 'instruction', which mean the same: give one of them.")
+    if "text" not in row and not asks and not defaults.ask:
+        raise DataError(f"It has no 'text' and no 'ask'. It has: {', '.join(map(repr, row)) or 'nothing':.500}.")
+    for key in ("text", "landing", "task", *asks):
         if not isinstance(value := given.get(key, ""), str):
             raise DataError(f"Its {key!r} is {reprlib.repr(value)}, which is no text. Put it between quotes.")
     text = given.get("text", "")
@@ -227,12 +232,13 @@ def _request(name: str, row: Mapping[str, Any], defaults: RowDefaults) -> Reques
     target, unit = defaults.target, defaults.unit
     if units:
         unit = units[0]
-        target = given[unit]
-        with suppress(ValueError):
-            target = int(target) if isinstance(target, str) else target
+        target = parse_length(given[unit])
     elif defaults.ratio is not None and text.strip():
         target, unit = ratio_target(text, defaults.ratio)
     if target is None:
         raise DataError(f"It has no length. Give one of {', '.join(Unit)} in the row, or --words for all rows.")
-    landing, task = given.get("landing", defaults.landing), given.get("task", defaults.task)
-    return Request(name, text, target, unit, landing, task=task)
+    landing, task, ask = given.get("landing", defaults.landing), given.get("task"), given[asks[0]] if asks else ""
+    if task is None and not ask:
+        task, ask = defaults.task, defaults.ask
+    target, within = aim(target, landing)
+    return Request(name, text, target, unit, landing, task=task, within=within, instruction=ask)

@@ -9,7 +9,8 @@ import warnings
 from pathlib import Path
 
 from impatience.errors import SourceError
-from impatience.registry import require
+from impatience.registry import is_installed, require
+from impatience.writing.paragraphs import join_lines
 
 _HIDDEN = ("script", "style", "noscript", "template", "svg", "nav", "header", "footer", "aside", "form", "head")
 """Elements of a page that are not part of its text."""
@@ -41,6 +42,12 @@ def read(name: str) -> str:
         raise SourceError(f"{what} cannot be read: {error.strerror}.") from None
     except (RuntimeError, ValueError) as error:  # ~name of an unknown user; a byte that no name may have
         raise SourceError(f"{what} is no name of a file: {error}. Name a text file.") from None
+    return read_content(content, name)
+
+
+def read_content(content: bytes, name: str) -> str:
+    """Return the text of a file's content; the errors are those of ``read``."""
+    what = "standard input" if name == "-" else repr(name)
     if content.startswith(b"%PDF-") or name.lower().endswith(".pdf"):
         text = _pdf(content, what)
     elif name.lower().endswith((".html", ".htm")):
@@ -51,6 +58,18 @@ def read(name: str) -> str:
         advice = " Name a file, or pipe a text into the command." if name == "-" else ""
         raise SourceError(f"{what} is empty: there is no text in it.{advice}")
     return text
+
+
+def readable_formats() -> list[str]:
+    """Return the formats that can be read besides plain text, with the packages that are installed."""
+    return [name for name, package in (("html", "bs4"), ("pdf", "pypdf")) if is_installed(package)]
+
+
+def read_piped() -> str:
+    """Return the text that is piped into standard input; empty if it is a terminal, or nothing comes."""
+    if sys.stdin is None or sys.stdin.isatty() or not (content := _stdin()).strip():
+        return ""
+    return read_content(content, "-")
 
 
 def _stdin() -> bytes:
@@ -112,7 +131,7 @@ def _pdf(content: bytes, what: str) -> str:
         raise SourceError(f"{what} is encrypted in a way that needs another package ({error}).") from error
     except Exception as error:  # a damaged file can raise anything
         raise SourceError(f"{what} cannot be read as a PDF ({error}). Save its text first.") from error
-    text = "\n\n".join(page.strip() for page in pages if page.strip())
+    text = join_lines(pages)
     if not text:
         count = "1 page" if len(pages) == 1 else f"{len(pages)} pages"
         raise SourceError(

@@ -47,13 +47,15 @@ def shorten_source(
     sources the model can read, and ``report_stage`` is called with descriptions of the work.
     """
     first = size = len(prompts.encode(request))
+    language = prompts.remark(request)
     parts = rounds = limit = 0
     while not prompts.fits(request, size):
         output = prompts.estimate_output(request, size)
         if not prompts.can_split(request):
+            what = "An answer with its passage" if request.text.strip() else "An instruction"
             raise SourceError(
-                f"The source has {size:,} tokens and the model reads {prompts.source_limit(output):,}. "
-                f"An answer with its passage cannot be read in parts: shorten the passage."
+                f"The prompt has {size:,} tokens and the model reads {prompts.source_limit(output):,}. "
+                f"{what} cannot be read in parts: shorten it."
             )
         limit = limit or prompts.source_limit(output)
         pieces = _part_requests(request, prompts, output)
@@ -83,7 +85,15 @@ def shorten_source(
         f"The text has {first:,} tokens and the model reads {limit:,} at once: it was read in {parts} parts, each was "
         f"written shorter, and the whole was written from those.{again}"
     )
-    return ShortenedSource(request, parts, note)
+    return ShortenedSource(request, parts, join_notes(note, language))
+
+
+def join_notes(*notes: str) -> str:
+    """Join remarks on a text, each once."""
+    joined = ""
+    for note in notes:
+        joined = joined if note in joined else f"{joined} {note}".strip()
+    return joined
 
 
 def _part_requests(request: Request, prompts: Prompts, output: int) -> list[Request]:
@@ -96,8 +106,8 @@ def _part_requests(request: Request, prompts: Prompts, output: int) -> list[Requ
         raise SourceError(f"The model reads {limit:,} tokens, and its instruction takes {overhead:,}: no text fits.")
     texts = list(split(request.text, prompts.count_tokens, room))
     sizes = [prompts.count_tokens(text) for text in texts]
-    # A title or a question of each part would say too little; a trained model does what it has learnt.
-    task = "rewrite" if request.task == "rewrite" and not prompts.trained else None
+    # A title or an answer to each part would say too little; a trained model does what it has learnt.
+    task = "rewrite" if request.task == "rewrite" and prompts.takes_instructions else None
     targets = [max(least, whole * size // sum(sizes)) for size in sizes]
     return [
         Request(f"{request.id}, part {number}", text, target, Unit.TOKENS, Landing.AT_MOST, task=task)

@@ -1,7 +1,8 @@
-"""Prompts: how a text and a task are put to a model, and how much of it the model reads.
+"""Prompts: how an instruction and a text are put to a model, and how much of it the model reads.
 
-A model that was trained by a recipe reads a text as in training. Any other is asked in words if it takes chats, with
-the length in the instruction, and otherwise reads the text as it stands.
+A model that takes instructions, a chat model or one that was taught with the template ``instruct``, is asked in words,
+with the length at the end of the instruction; a task is a shortcut for an instruction. A model that a recipe trained
+for one task reads a text as in training, and any other reads the text as it stands: both refuse instructions.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from typing import Any
 
 from impatience.control.generation import step_budget
 from impatience.control.model import LengthControlled
-from impatience.data import Encoder, Request
-from impatience.errors import DataError, SourceError, TargetError
+from impatience.data import TASKS, TEMPLATES, Encoder, Example, Request, instruct
+from impatience.decoding.packing import BUDGET
+from impatience.errors import DataError, SourceError, TargetError, UnsupportedModelError
 from impatience.families import unwrap
-from impatience.lengths import Target, Unit, measure
+from impatience.lengths import Target, Unit, measure, name_length
 from impatience.user_text import encode_chats, encode_text
+from impatience.writing.languages import language_remark
 
 log = logging.getLogger(__name__)
 
@@ -29,13 +32,7 @@ _DENSEST = {Unit.TOKENS: 1.0, Unit.WORDS: 4.0, Unit.CHARACTERS: 4.0, Unit.SENTEN
 """The most tokens expected for one of each unit, however dense the source is."""
 _SAMPLE = 20_000
 """Characters of a source that its density is measured on; splitting sentences is slow where quotes stay open."""
-_INSTRUCTIONS = {
-    "summarize": "Summarize the following text{length}.",
-    "rewrite": "Rewrite the following text{length}.",
-    "title": "Write a title for the following text{length}.",
-    "question": "Write a question{length} that the following text answers.",
-    "chat": "",
-}
+_TAUGHT = "instruct"  # template of models that were taught to take any instruction
 
 
 class Prompts:
@@ -58,13 +55,18 @@ class Prompts:
         self._lock = RLock()  # each call changes the tokenizer's settings, so two at a time may read wrong ones
 
     @property
+    def takes_instructions(self) -> bool:
+        """True if the model takes instructions in words."""
+        return self.trained.get("template") == _TAUGHT if self.trained else self._chat
+
+    @property
     def takes_chats(self) -> bool:
         """True if the model takes instructions in words, and earlier messages."""
-        return self._chat and not self.trained
+        return self._chat and self.takes_instructions
 
     def knows_length(self, unit: Unit) -> bool:
         """Check whether the model learns the target of a text, by its signal or in words."""
-        return self._model.steers or (self.takes_chats and unit is not Unit.TOKENS)
+        return self._model.steers or (self.takes_instructions and unit is not Unit.TOKENS)
 
     def tries(self, request: Request, tries: int) -> int:
         """Return the number of tries of a request: 1 if it has a prefix or the model does not know its length."""
@@ -74,11 +76,27 @@ class Prompts:
     @property
     def task(self) -> str:
         """The task of requests that name none."""
-        return str(self.trained.get("template", "summarize"))
+        return "summarize" if self.takes_instructions else str(self.trained.get("template", "summarize"))
 
-    def encoder(self, task: str | None = None) -> Encoder:
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks that the model can do on any text; none for a model that continues texts."""
+        if self.takes_instructions:
+            return list(TASKS)
+        return [task for task in self._own_tasks if task in TASKS and not TEMPLATES[task].form] if self.trained else []
+
+    @property
+    def _own_tasks(self) -> list[str]:
+        return list(self.trained.get("tasks") or [self.task])
+
+    @property
+    def _trained_for(self) -> str:
+        *others, last = map(repr, self._own_tasks)
+        return f"the tasks {', '.join(others)} and {last}" if others else f"the task {last}"
+
+    def encoder(self, template: str | None = None) -> Encoder:
         """Return an encoder that puts texts to the model as in training, and cuts none."""
-        name = task or self.task
+        name = template or str(self.trained.get("template", "summarize"))
         if name not in self._encoders:
             self._encoders[name] = Encoder(
                 self.tokenizer, self.encoder_decoder, name, _ENDLESS, prefix=self.trained.get("prefix", "")
@@ -86,26 +104,45 @@ class Prompts:
         return self._encoders[name]
 
     def encode(self, request: Request) -> list[int]:
-        """Return the ids of a request's whole prompt, or raise SourceError if its task needs another form of source."""
-        self._announce(request.task)
+        """Return the ids of a request's whole prompt.
+
+        Raises:
+            SourceError: If its task needs another form of source, or the model takes no earlier messages.
+            UnsupportedModelError: If the model does not take its instruction or task.
+        """
+        if not self.takes_instructions:
+            self._check_task(request)
         if request.history and not self.takes_chats:
             raise SourceError("This model reads one text: it takes no system message and no earlier turns.")
         with self._lock:
             return self._encode(request)
 
     def _encode(self, request: Request) -> list[int]:
-        if self.trained:
-            try:
-                return self.encoder(request.task).prompt(request.as_example())
-            except DataError as error:
-                raise SourceError(str(error)) from error
-        if not self._chat:
-            return encode_text(self.tokenizer, request.text)
-        length = "" if request.unit is Unit.TOKENS else f" in {request.target} {request.unit}"
-        instruction = _INSTRUCTIONS[request.task or self.task].format(length=length)
-        messages = [{"role": role, "content": text} for role, text in request.history]
-        messages.append({"role": "user", "content": f"{instruction}\n\n{request.text.strip()}".strip()})
-        return encode_chats(self.tokenizer, [messages])[0]
+        try:
+            if self.takes_chats:
+                messages = [{"role": role, "content": text} for role, text in request.history]
+                return encode_chats(self.tokenizer, [[*messages, {"role": "user", "content": self._message(request)}]])[
+                    0
+                ]
+            if self.takes_instructions:
+                return self.encoder().prompt(Example("The text", self._message(request), ""))
+            if self.trained:
+                return self.encoder(self._template(request)).prompt(request.as_example())
+        except DataError as error:
+            raise SourceError(str(error)) from error
+        return encode_text(self.tokenizer, request.text)
+
+    def _message(self, request: Request) -> str:
+        """Return the message that asks for a request's text."""
+        length = "" if request.unit is Unit.TOKENS else name_length(request.target, request.unit)
+        if request.instruction.strip():
+            return instruct(request.instruction, request.text, length)
+        instruction = TASKS[request.task or self.task]
+        return instruct(instruction, request.text, length) if instruction else instruct(request.text, "", length)
+
+    def _template(self, request: Request) -> str:
+        """Return the template of a request's task; a task that has none is put as the model's own."""
+        return request.task if request.task in TEMPLATES else self.task
 
     def count_tokens(self, text: str) -> int:
         """Count the tokens of a text alone."""
@@ -116,15 +153,24 @@ class Prompts:
         """Estimate the number of tokens of a text from the density of its source, whose prompt has so many tokens."""
         if request.unit is Unit.TOKENS:
             return request.target + 1
-        text = request.text.strip()
-        sample = text[:_SAMPLE]
-        density = max(request.unit.tokens, source * len(sample) / len(text) / max(1, measure(sample, request.unit)))
-        return math.ceil(request.target * min(density, _DENSEST[request.unit])) + 1
+        text, unit = request.text.strip(), request.unit
+        if not text:
+            asked = request.instruction
+            density = max(unit.tokens, self.count_tokens(asked) / max(1, measure(asked, unit)))
+        else:
+            sample = text[:_SAMPLE]
+            density = max(unit.tokens, source * len(sample) / len(text) / max(1, measure(sample, unit)))
+        return math.ceil(request.target * min(density, _DENSEST[unit])) + 1
 
     def source_limit(self, output: int) -> int:
         """Return the most tokens that the model reads before it writes so many; at least a quarter of its positions."""
-        limits = [int(self.trained.get("max_source_tokens") or self.tokenizer.model_max_length)]
-        room = self._source_room
+        room, trained = self._source_room, self.trained.get("max_source_tokens")
+        if trained:
+            limits = [int(trained)]
+        elif room is not None and not self.encoder_decoder:
+            limits = [BUDGET]  # its positions are the limit; a tokenizer may name fewer, or more than memory holds
+        else:
+            limits = [int(self.tokenizer.model_max_length)]
         if room is not None:
             limits.append(room if self.encoder_decoder else max(room - output, room // 4))
         least = min(limits)
@@ -150,17 +196,37 @@ class Prompts:
         return max(0, len(self.encode(replace(request, text="x"))) - 1)
 
     def can_split(self, request: Request) -> bool:
-        """Check whether a text can be read in parts; an answer with its passage cannot."""
-        return not (self.trained and self.encoder(request.task).template.form)
+        """Check whether a request has a text that can be read in parts; an answer with its passage cannot."""
+        form = self.trained and not self.takes_instructions and self.encoder(self._template(request)).template.form
+        return bool(request.text.strip()) and not form
 
-    def _announce(self, task: str | None) -> None:
-        """Warn once about a task that the model was not made for."""
-        if task is None or task in self._announced:
-            return
-        self._announced.add(task)
-        known = self.trained.get("tasks") or [self.task]
-        if self.trained and task not in known:
-            templates = " and ".join(map(repr, known))
-            log.warning("This model was trained with the template %s, not %r: expect less of it.", templates, task)
-        elif not self.trained and not self._chat:
-            log.warning("This model takes no instruction: it reads the text as it stands, whatever the task is.")
+    def remark(self, request: Request) -> str:
+        """Return a remark if a request is clearly in a language that the model was not taught in; mostly empty."""
+        return language_remark((request.text, request.instruction), self.trained.get("languages") or ())
+
+    def _check_task(self, request: Request) -> None:
+        """Refuse what a model that takes no instructions cannot do, and warn once of a task it was not made for."""
+        if request.instruction.strip():
+            reason = f"it was trained for {self._trained_for}" if self.trained else "it has no chat template"
+            raise UnsupportedModelError(
+                f"This model takes no instruction: {reason}. Leave the instruction out, or use an instruct model."
+            )
+        task = request.task
+        own = task is None or task in self._own_tasks
+        form = TEMPLATES[self._template(request)].form if self.trained else None
+        if form and not own:
+            raise UnsupportedModelError(
+                f"This model cannot do the task {task!r}: it was trained for {self._trained_for}. "
+                "Use an instruct model."
+            )
+        if form and not form[0].match(request.text):
+            raise SourceError(
+                f"This model makes a question from an answer and its passage: give them as {form[1]!r}, or use an "
+                "instruct model, which asks about any text."
+            )
+        if not own and task not in self._announced:
+            self._announced.add(str(task))
+            if self.trained:
+                log.warning("This model was trained for %s, not %r: expect less of it.", self._trained_for, task)
+            else:
+                log.warning("This model takes no instruction: it reads the text as it stands, whatever the task is.")

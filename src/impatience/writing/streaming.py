@@ -18,6 +18,7 @@ from impatience.data import Request
 from impatience.decoding.results import Piece, Result
 from impatience.lengths import Unit, decode, measure
 from impatience.vocabulary import Vocabulary
+from impatience.writing.long_texts import join_notes
 
 Item = Piece | Result | BaseException
 
@@ -68,7 +69,7 @@ class ResultStream:
         if self.cancelled.is_set():
             self.deliver(Cancelled())
             return
-        result = replace(result, parts=self.parts, note=f"{self.note} {result.note}".strip())
+        result = replace(result, parts=self.parts, note=join_notes(self.note, result.note))
         if result.text.startswith(self.shown):
             if self.pieces and (rest := result.text[len(self.shown) :]):
                 self.deliver(Piece(rest, result.length, result.target, result.unit))

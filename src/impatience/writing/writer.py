@@ -22,9 +22,9 @@ from impatience.decoding.retries import TRIES, check_tries, describe_retry, writ
 from impatience.errors import SourceError, TargetError
 from impatience.families import text_config, unwrap
 from impatience.judging import judge
-from impatience.lengths import Landing, Unit
+from impatience.lengths import Landing, Length, Unit, aim, parse_length
 from impatience.sources import DEFAULT_MODEL
-from impatience.writing.long_texts import shorten_source
+from impatience.writing.long_texts import join_notes, shorten_source
 from impatience.writing.prompts import Prompts
 from impatience.writing.streaming import Item, ResultStream, StreamReaders, read_stream, stream_options
 from impatience.writing.writing_systems import remark, whole_ending
@@ -49,28 +49,30 @@ class Writer:
 
     def write(
         self,
-        text: str,
+        text: str = "",
         *,
-        words: int | None = None,
-        characters: int | None = None,
-        sentences: int | None = None,
-        tokens: int | None = None,
+        words: Length | None = None,
+        characters: Length | None = None,
+        sentences: Length | None = None,
+        tokens: Length | None = None,
         landing: str = "natural",
+        ask: str = "",
         task: str | None = None,
         tries: int = TRIES,
         **kwargs: Any,
     ) -> Result:
-        """Write a text of a given length from another, by default a summary.
+        """Write a text of a given length, from another or from an instruction alone; by default a summary.
 
         Args:
-            text: The source.
-            words: Length of the new text in words. Give exactly one unit.
+            text: The source; may be left out with ``ask``.
+            words: Length of the new text in words, or the first and last length of a range. Give exactly one unit.
             characters: The same in characters.
             sentences: The same in sentences.
             tokens: The same in the model's tokens.
             landing: ``"natural"``, ``"exact"`` or ``"at_most"``.
-            task: ``"summarize"``, ``"rewrite"``, ``"title"``, ``"question"`` or ``"chat"``; None is the task that the
-                model was trained for, or a summary.
+            ask: What to write, in your own words, for a model that takes instructions.
+            task: A name in ``impatience.data.TASKS`` instead, e.g. ``"title"``; None is the task that the model was
+                trained for, or a summary.
             tries: The most texts to write: where the first does not land well, other endings are drawn, and the best
                 text is kept; see ``impatience.decoding.retries``.
             **kwargs: Other options of ``generate``, e.g. ``do_sample=True``.
@@ -80,8 +82,9 @@ class Writer:
         if len(given) != 1:
             names = " and ".join(given) or "no length"
             raise TargetError(f"Got {names}: give one of words, characters, sentences and tokens.")
-        ((unit, target),) = given.items()
-        request = Request("", text, target, unit, Landing.parse(landing), task=task)
+        ((unit, length),) = given.items()
+        target, within = aim(parse_length(length), landing)
+        request = Request("", text, target, unit, Landing.parse(landing), task=task, within=within, instruction=ask)
         return self.write_many([request], tries=tries, **kwargs)[0]
 
     def write_many(
@@ -238,13 +241,30 @@ class Writer:
         with self._lock:
             generate = partial(self.generator.generate_with_signal, sources=sources, rows=rows, listener=readers)
             results = generate(requests, **options)
-        return [_for_reader(result) for result in results]
+        return [self._for_reader(*pair) for pair in zip(requests, results, strict=True)]
+
+    def _for_reader(self, request: Request, result: Result) -> Result:
+        """Return a result as a reader gets it."""
+        text = whole_ending(result.text)
+        if text != result.text or request.within is not None:
+            on_target = request.accepts(result.length) if request.within else result.landed != "missed"
+            finished, looping, landed = judge(
+                text,
+                own_end=result.own_end,
+                ended=result.ended,
+                on_target=on_target and result.ended,
+                title=self.generator.is_title(request),
+            )
+            result = replace(result, text=text, finished=finished, looping=looping, landed=landed)
+        note = join_notes(remark(text, result.unit), self.prompts.remark(request))
+        probability = result.eos_probability or 0.0
+        return replace(result, within=request.within, eos_probability=probability, note=note, eos_curve=())
 
     def _write_long(self, request: Request, options: Mapping[str, Any], budget: int | None, tries: int) -> Result:
         """Write from a source of any length; its parts are written once for all tries."""
         source = shorten_source(request, self.prompts, partial(self.write_many, budget=budget, **options), log.info)
         (result,) = self.write_many([source.request], budget=budget, tries=tries, **options)
-        return replace(result, parts=source.parts, note=f"{source.note} {result.note}".strip())
+        return replace(result, parts=source.parts, note=join_notes(source.note, result.note))
 
     def _write_streams(
         self,
@@ -292,17 +312,6 @@ class Writer:
         """Check whether tokens are written in the order in which they are read: not with beams."""
         beams = unwrap(self.model.base).generation_config.num_beams
         return int(options.get("num_beams") or beams or 1) == 1
-
-
-def _for_reader(result: Result) -> Result:
-    """Return a result as a reader gets it."""
-    if (text := whole_ending(result.text)) != result.text:
-        finished, looping, landed = judge(
-            text, own_end=result.own_end, ended=result.ended, on_target=result.landed != "missed"
-        )
-        result = replace(result, text=text, finished=finished, looping=looping, landed=landed)
-    probability = result.eos_probability or 0.0
-    return replace(result, eos_probability=probability, note=remark(text, result.unit), eos_curve=())
 
 
 def load(name: str | Path | None = None, *, quiet: bool = False) -> Writer:

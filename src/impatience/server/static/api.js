@@ -31,7 +31,7 @@ async function readError(response, key) {
   return new ApiError(message || `The server answered with status ${status}.`, { status, retryAfter, key });
 }
 
-/** Returns the model's name, units, tasks, landings and limits; an empty object if they cannot be read. */
+/** Returns the model's name, units, tasks, landings, presets and limits; an empty object if they cannot be read. */
 export async function readModel() {
   try {
     const models = await (await send("/v1/models")).json();
@@ -41,7 +41,27 @@ export async function readModel() {
   }
 }
 
-/** Writes a text and returns the result; `onPiece` gets each piece. Asks for a key if the server needs one. */
+/** Sends a request; asks for a key if the server needs one. */
+async function sendWithKey(path, options) {
+  const cancelsBefore = keyCancels;
+  for (;;) {
+    try {
+      return await send(path, options);
+    } catch (error) {
+      if (error.status !== 401) throw error;
+      if (!(await askForKey(error.key, cancelsBefore))) throw new ApiError("This server needs a key.");
+    }
+  }
+}
+
+/** Returns the text of a file that only the server can read, e.g. a PDF. */
+export async function readDocument(file) {
+  const path = `/v1/documents?name=${encodeURIComponent(file.name)}`;
+  const headers = { "Content-Type": "application/octet-stream" };
+  return (await (await sendWithKey(path, { method: "POST", headers, body: file })).json()).text;
+}
+
+/** Writes a text and returns the result; `onPiece` gets each piece. */
 export async function write(request, onPiece, signal) {
   const options = {
     method: "POST",
@@ -49,16 +69,7 @@ export async function write(request, onPiece, signal) {
     body: JSON.stringify({ ...request, stream: true }),
     signal,
   };
-  const cancelsBefore = keyCancels;
-  let response;
-  while (!response) {
-    try {
-      response = await send("/v1/write", options);
-    } catch (error) {
-      if (error.status !== 401) throw error;
-      if (!(await askForKey(error.key, cancelsBefore))) throw new ApiError("This server needs a key.");
-    }
-  }
+  const response = await sendWithKey("/v1/write", options);
   let result = null;
   try {
     for await (const { event, data } of readEvents(response.body)) {

@@ -1,42 +1,51 @@
 // The page: reads the controls, writes one text or several side by side, and keeps slider, field and cards in step.
 
 import { readModel, write } from "./api.js";
-import { convert, formatCount, ladderLengths, nearestIndex, sliderValues } from "./lengths.js";
+import { Instruction } from "./instruction.js";
+import { convert, formatCount, formatTarget, ladderLengths, nearestIndex, sliderValues } from "./lengths.js";
+import { showPresets } from "./presets.js";
 import { ResultCard } from "./result_card.js";
 import { Source } from "./source.js";
 
 const find = (selector) => document.querySelector(selector);
 const selected = (name) => find(`input[name=${name}]:checked`).value;
-const [length, slider, status] = ["#length", "#slider", "#status"].map(find);
+const [length, last, slider, status] = ["#length", "#last", "#slider", "#status"].map(find);
 
 const LANDING_HELP = {
   natural: "The model chooses where to end, near the length.",
   exact: "Ends at exactly this length, even if the model would go on.",
   at_most: "Never longer; ends earlier if a sentence ends in time.",
 };
+const RANGE = 1.25; // the last length of a new range, as a multiple of the first
 const MIN_RUNGS = 3;
 const MAX_RUNGS = 5;
 
 let model = {};
-let enteredLength = { length: 40, unit: "words" }; // entered by the reader; lengths in other units are converted from it
+let enteredLength = { length: 40, last: 0, unit: "words" }; // entered by the reader; other units are converted from it
 let running = 0; // number of texts being written
 let controller = null;
 let rungs = []; // the cards of the ladder
 
 const announce = (text) => { status.textContent = text; };
 const source = new Source(() => showShareOfSource());
+const instruction = new Instruction();
 const newCard = (hint) => new ResultCard({ hint, announce, retry: (card) => run([card]) });
 const single = newCard("The new text will appear here.");
 find("#single").append(single.element);
 
 // Length and unit.
 
-function setLength(value, { entered = true } = {}) {
+const hasRange = () => !find("#range").hidden;
+
+/** Sets the length, and the last length of the range if there is one. */
+function setLength(value, { end = Number(last.value), entered = true } = {}) {
   const unit = selected("unit");
-  if (entered) enteredLength = { length: value, unit };
+  if (entered) enteredLength = { length: value, last: end, unit };
   if (Number(length.value) !== value) length.value = value;
+  last.min = value;
+  if (hasRange() && Number(last.value) !== end) last.value = end;
   updateSlider();
-  single.setTarget(value, unit);
+  single.setTarget(value, unit, hasRange() ? end : 0);
   setRungs(ladderLengths(value, rungs.length || 4));
   showShareOfSource();
 }
@@ -47,7 +56,9 @@ function updateSlider() {
   const values = currentSliderValues();
   slider.max = values.length - 1;
   slider.value = nearestIndex(values, Number(length.value));
-  slider.setAttribute("aria-valuetext", formatCount(Number(length.value), selected("unit")));
+  const range = formatTarget(Number(length.value), Number(last.value));
+  const [first, unit] = [Number(length.value), selected("unit")];
+  slider.setAttribute("aria-valuetext", hasRange() ? `${range} ${unit}` : formatCount(first, unit));
   slider.style.setProperty("--filled", slider.value / slider.max);
 }
 
@@ -58,14 +69,59 @@ function showShareOfSource() {
   find("#share").textContent = sourceLength ? share : "";
 }
 
-length.addEventListener("input", () => { if (length.validity.valid) setLength(Number(length.value)); });
-slider.addEventListener("input", () => setLength(currentSliderValues()[slider.value]));
+for (const field of [length, last]) {
+  field.addEventListener("input", () => {
+    last.min = length.value;
+    if (length.validity.valid) setLength(Number(length.value));
+  });
+}
+slider.addEventListener("input", () => moveRange(currentSliderValues()[slider.value]));
+
+/** Sets the length, and moves a range with it. */
+function moveRange(value) {
+  setLength(value, { end: Math.round((value * Number(last.value)) / Number(length.value)) });
+}
+
 find("#units").addEventListener("change", () => {
   source.unit = selected("unit");
   source.update();
-  setLength(convert(enteredLength.length, enteredLength.unit, selected("unit")), { entered: false });
+  const [value, end] = [enteredLength.length, enteredLength.last].map(
+    (number) => number && convert(number, enteredLength.unit, selected("unit")),
+  );
+  setLength(value, { end, entered: false });
 });
-find("#landings").addEventListener("change", showLandingHelp);
+find("#landings").addEventListener("change", () => {
+  if (selected("landing") === "exact") useRange(false);
+  showLandingHelp();
+});
+
+/** Adds a last length, or takes it away; an exact length has none, and neither has a ladder. */
+function useRange(wanted) {
+  const value = Number(length.value);
+  find("#range").hidden = !wanted;
+  last.required = wanted;
+  last.value = wanted ? Math.max(value + 1, Math.round(value * RANGE)) : "";
+  find("#use-range").textContent = wanted ? "No range" : "Allow a range";
+  if (wanted && selected("landing") === "exact") find("input[name=landing][value=natural]").click();
+  if (length.validity.valid) setLength(value);
+}
+
+find("#use-range").addEventListener("click", () => {
+  useRange(!hasRange());
+  if (hasRange()) last.focus();
+});
+
+function usePreset(preset) {
+  useRange(false);
+  for (const [name, value] of [["unit", preset.unit], ["landing", preset.landing], ["task", preset.task]]) {
+    const radio = find(`input[name=${name}][value=${value}]`) ?? find(`input[name=${name}]`);
+    (radio.closest("label").hidden ? find(`input[name=${name}]`) : radio).checked = true;
+  }
+  source.unit = selected("unit");
+  source.update();
+  showLandingHelp();
+  setLength(preset.length);
+}
 
 function showLandingHelp() {
   find("#landing-help").textContent = LANDING_HELP[selected("landing")];
@@ -113,6 +169,8 @@ find("#add-length").addEventListener("click", () => {
 });
 
 function showView() {
+  if (selected("view") !== "single") useRange(false);
+  find("#use-range").hidden = selected("view") !== "single";
   document.body.dataset.view = selected("view");
   find("#single").hidden = selected("view") !== "single";
   find("#ladder").hidden = selected("view") !== "ladder";
@@ -127,13 +185,14 @@ find("#views").addEventListener("change", () => {
 
 const visibleCards = () => (selected("view") === "single" ? [single] : [...rungs]);
 const lengthFields = () =>
-  (selected("view") === "single" ? [length] : rungs.map((rung) => rung.find(".target input")));
+  (selected("view") === "single" ? [length, ...(hasRange() ? [last] : [])] : rungs.map((rung) => rung.find(".target input")));
 
 async function run(cards) {
   const invalid = lengthFields().find((field) => !field.validity.valid);
   if (invalid) invalid.reportValidity();
-  if (invalid || !source.check()) return;
-  const request = { text: source.text, task: selected("task") || null, landing: selected("landing") };
+  if (invalid || !source.check({ optional: Boolean(instruction.text) })) return;
+  const request = { text: source.text, landing: selected("landing") };
+  Object.assign(request, instruction.text ? { instruction: instruction.text } : { task: selected("task") || null });
   controller ??= new AbortController();
   running += cards.length;
   showButtons();
@@ -150,10 +209,10 @@ async function run(cards) {
 }
 
 async function writeCard(card, request, signal) {
-  const { target, unit } = card.next;
+  const { target, last: end, unit } = card.next;
   card.start();
   try {
-    const cardRequest = { ...request, target: { [unit]: target } };
+    const cardRequest = { ...request, target: { [unit]: end ? [target, end] : target } };
     card.finish(await write(cardRequest, (piece) => card.addPiece(piece), signal), request.landing);
   } catch (error) {
     if (signal.aborted) card.stop();
@@ -213,6 +272,9 @@ systemDark.addEventListener("change", showTheme);
 async function loadModel() {
   model = await readModel();
   source.maxCharacters = model.max_source_characters ?? Infinity;
+  source.offer(model.documents ?? [], model.max_document_bytes ?? 0);
+  instruction.offer(Boolean(model.instructions));
+  showPresets(find("#presets"), model.presets ?? {}, usePreset);
   for (const [group, values] of [["#units", model.units], ["#landings", model.landings], ["#tasks", model.tasks]]) {
     const radios = [...document.querySelectorAll(`${group} input`)];
     const offered = radios.filter((radio) => !values || !radio.value || values.includes(radio.value));

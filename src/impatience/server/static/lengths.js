@@ -36,6 +36,11 @@ export function formatCount(number, unit) {
   return `${number.toLocaleString("en")} ${number === 1 ? UNITS[unit].singular : unit}`;
 }
 
+/** Names a length or, with a last length, a range: "120–160". */
+export function formatTarget(first, last) {
+  return [first, last].filter(Boolean).map((length) => length.toLocaleString("en")).join("–");
+}
+
 const STEPS = [[30, 1], [100, 5], [300, 10], [1000, 50], [3000, 100], [Infinity, 500]];
 const stepAt = (value) => STEPS.find(([end]) => value < end)[1];
 

@@ -1,31 +1,49 @@
 // Sentences about the length and the ending of a text.
 
-import { formatCount } from "./lengths.js";
+import { formatCount, formatTarget } from "./lengths.js";
 
 /** Names what is wrong with a text, whatever its length. */
 const fault = ({ finished, looping }) =>
   !finished ? "the text breaks off" : looping ? "the text repeats itself" : "";
 
+/** Says how many words of a text its source does not have. */
+function unsupportedWords({ unsupported = [] }) {
+  const number = unsupported.length;
+  return number ? `${formatCount(number, "words")} ${number === 1 ? "is" : "are"} not in the source` : "";
+}
+
+/** Checks whether a text breaks off, repeats itself or has another length than it should. */
+export const isBroken = (report) => Boolean(fault(report)) || report.landed === "missed";
+
 /** Compares the length with the target. */
 export function lengthSentence(report) {
-  const { length, target, unit, landed } = report;
+  const { length, target, within, unit, landed } = report;
+  const [first, last] = within ?? [target, target];
+  const asked = formatTarget(...(within ?? [target]));
   const written = formatCount(length, unit);
-  const limit = target.toLocaleString("en");
-  if (length === target) return fault(report) ? `${written}, but ${fault(report)}.` : `${written}, as requested.`;
-  if (landed !== "missed") return `${written}, within your limit of ${limit}.`;
-  const difference = Math.abs(length - target).toLocaleString("en");
-  return `${written}, ${difference} ${length > target ? "more" : "fewer"} than the ${limit} you asked for.`;
+  if (landed === "missed" && (length < first || length > last)) {
+    const difference = (length > last ? length - last : first - length).toLocaleString("en");
+    return `${written}, ${difference} ${length > last ? "more" : "fewer"} than the ${asked} you asked for.`;
+  }
+  const problem = fault(report) || unsupportedWords(report);
+  if (problem) return `${written}, but ${problem}.`;
+  if (within) return `${written}, within your range of ${asked}.`;
+  return length === target ? `${written}, as requested.` : `${written}, within your limit of ${asked}.`;
 }
 
 /** Explains how the text ended. */
 export function endingSentences(report, landing) {
-  const { length, target, landed, eos_probability: probability, taken_back: removed, note } = report;
+  const { landed, eos_probability: probability, taken_back: removed, unsupported = [], note } = report;
   const percent = probability < 0.01 ? "less than 1 %" : `${Math.round(100 * probability)} %`;
+  const said = lengthSentence(report);
+  const unsaid = [fault(report), unsupportedWords(report)].filter((problem) => problem && !said.includes(problem));
   return [
     landed === "natural" && `The model chose to end here, with a probability of ${percent}.`,
     landed === "forced" && !fault(report) && `The length was enforced: the model's own probability of ending here was ${percent}.`,
-    landed === "missed" && landing === "natural" && "Choose Exact or At most to enforce the length.",
-    length !== target && fault(report) && `Also, ${fault(report)}.`,
+    landed === "missed" && landing === "natural" &&
+      `Choose ${report.within ? "" : "Exact or "}At most to enforce the length.`,
+    unsaid.length > 0 && `Also, ${unsaid.join(", and ")}.`,
+    unsupported.length > 0 && `Not in the source: ${unsupported.join(", ")}.`,
     removed > 0 && `${formatCount(removed, "characters")} shown at the end ${removed === 1 ? "was" : "were"} removed.`,
     note,
   ].filter(Boolean).join(" ");

@@ -1,7 +1,8 @@
 // A card that shows one text while it is written: progress ring, signal curve, text and report.
 
-import { formatCount } from "./lengths.js";
-import { endingSentences, lengthSentence } from "./report_text.js";
+import { formatCount, formatTarget } from "./lengths.js";
+import { showMarked } from "./marked_text.js";
+import { endingSentences, isBroken, lengthSentence } from "./report_text.js";
 import { COSINE_PATH, SINE_PATH } from "./signal_curve.js";
 
 export class ResultCard {
@@ -20,10 +21,10 @@ export class ResultCard {
     this.clear();
   }
 
-  /** Sets the length of the next text. */
-  setTarget(target, unit) {
-    this.next = { target, unit };
-    if (this.state === "empty") this.showProgress(0, target, unit);
+  /** Sets the length of the next text; `last` is the last length on target, 0 if there is no range. */
+  setTarget(target, unit, last = 0) {
+    this.next = { target, unit, last };
+    if (this.state === "empty") this.showProgress(0, this.next);
   }
 
   clear() {
@@ -34,11 +35,11 @@ export class ResultCard {
 
   start() {
     this.clear();
-    this.showProgress(0, this.next.target, this.next.unit);
+    this.showProgress(0, this.next);
     this.showState("waiting", "Waiting for the model …");
   }
 
-  addPiece({ text, progress, target, unit, stage }) {
+  addPiece({ text, progress, stage }) {
     if (!text) {
       if (stage && !this.text) this.showState("waiting", `${stage} …`);
       return;
@@ -48,21 +49,22 @@ export class ResultCard {
     const piece = document.createElement("span");
     piece.textContent = text;
     this.find(".text").append(piece);
-    this.showProgress(progress, target, unit);
+    this.showProgress(progress, { target: this.target, last: this.last, unit: this.unit });
   }
 
   finish({ text, report }, landing) {
     this.text = text;
     this.showState("done", text);
-    this.showProgress(report.length, report.target, report.unit);
-    this.element.dataset.landed = report.landed;
-    this.element.dataset.finished = report.finished && !report.looping;
+    showMarked(this.find(".text"), text, report.unsupported);
+    const [target, last] = report.within ?? [report.target, 0];
+    this.showProgress(report.length, { target, last, unit: report.unit });
+    this.element.dataset.broken = isBroken(report);
     this.showReport(lengthSentence(report), endingSentences(report, landing));
   }
 
   stop() {
     this.showState("stopped", this.text);
-    const progress = `${formatCount(this.progress, this.unit)} of ${this.target.toLocaleString("en")}`;
+    const progress = `${formatCount(this.progress, this.unit)} of ${formatTarget(this.target, this.last)}`;
     this.showReport(this.text ? `Stopped at ${progress}.` : "Stopped before the first word.");
   }
 
@@ -74,23 +76,23 @@ export class ResultCard {
 
   showState(state, text) {
     this.state = this.element.dataset.state = state;
-    delete this.element.dataset.landed;
-    delete this.element.dataset.finished;
+    delete this.element.dataset.broken;
     this.element.setAttribute("aria-busy", state === "waiting" || state === "writing");
     this.find(".text").textContent = text;
     this.find(".retry").hidden = state !== "failed";
   }
 
-  showProgress(progress, target, unit) {
-    Object.assign(this, { progress, target, unit });
+  showProgress(progress, { target, last = 0, unit }) {
+    Object.assign(this, { progress, target, last, unit });
+    const asked = last ? `${formatTarget(target, last)} ${unit}` : formatCount(target, unit);
     const ring = this.find(".ring");
     ring.setAttribute("aria-valuemax", target);
     ring.setAttribute("aria-valuenow", Math.min(progress, target));
-    const excess = Math.max(0, progress - target);
+    const excess = Math.max(0, progress - (last || target));
     const tooMany = excess ? `, ${excess} too many` : "";
-    ring.setAttribute("aria-valuetext", `${progress} of ${formatCount(target, unit)}${tooMany}`);
+    ring.setAttribute("aria-valuetext", `${progress} of ${asked}${tooMany}`);
     this.find(".count").textContent = progress.toLocaleString("en");
-    this.find(".of").textContent = `of ${formatCount(target, unit)}`;
+    this.find(".of").textContent = `of ${asked}`;
     this.element.style.setProperty("--ratio", Math.min(1, progress / target));
     this.element.style.setProperty("--excess", Math.min(1, excess / target)); // drawn as a second ring
   }

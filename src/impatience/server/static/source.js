@@ -1,16 +1,21 @@
 // The source text: pasted, dropped, opened from a file, or the example. Shows its length and problems with it.
 
+import { readDocument } from "./api.js";
 import { count, formatCount, isEstimate } from "./lengths.js";
 
 const find = (selector) => document.querySelector(selector);
 const field = find("#source");
 const TEXT_FILE = /\.(txt|md|markdown)$/i;
+const DOCUMENT = /\.(pdf|html?)$/i; // the server reads these
+const TEXT_TYPES = ".txt,.md,.markdown,text/plain,text/markdown";
+const TYPES = { pdf: ".pdf,application/pdf", html: ".html,.htm,text/html" };
 
 export class Source {
   /** `onChange` is called whenever the text changes. */
   constructor(onChange) {
     this.onChange = onChange;
     this.maxCharacters = Infinity;
+    this.offer([], 0);
     this.unit = "words";
     field.addEventListener("input", () => this.update());
     find("#clear").addEventListener("click", () => { this.setText(""); field.focus(); });
@@ -22,6 +27,12 @@ export class Source {
       field.focus();
     });
     this.acceptDroppedFiles();
+  }
+
+  /** Sets which formats the server reads, and the most bytes of a file. */
+  offer(formats, maxBytes) {
+    Object.assign(this, { formats, maxBytes });
+    find("#file").accept = [TEXT_TYPES, ...formats.map((format) => TYPES[format]).filter(Boolean)].join(",");
   }
 
   get text() {
@@ -54,10 +65,10 @@ export class Source {
     this.onChange();
   }
 
-  /** Checks that there is a text of acceptable length; if not, shows the problem. */
-  check() {
+  /** Checks that there is a text of acceptable length; if not, shows the problem. With an instruction it is optional. */
+  check({ optional }) {
     this.update();
-    if (!this.length("words")) this.showProblem("There is no text yet: paste one, or open a file.");
+    if (!optional && !this.length("words")) this.showProblem("There is no text yet: paste one, or open a file.");
     if (!find("#source-problem").hidden) field.focus();
     return find("#source-problem").hidden;
   }
@@ -75,6 +86,10 @@ export class Source {
   async readFile(file) {
     find("#file").value = "";
     if (!file) return;
+    if (DOCUMENT.test(file.name) || file.type === "application/pdf") {
+      await this.readDocument(file);
+      return;
+    }
     if (file.size > 4 * this.maxCharacters) { // a character has at most four bytes; a huge file would freeze the page
       const characters = formatCount(Math.ceil(file.size / 4), "characters");
       this.showProblem(`${file.name} has ${characters} or more; ${this.limit}.`);
@@ -88,6 +103,28 @@ export class Source {
       else this.showProblem(`${file.name} is empty.`);
     } catch {
       this.showProblem(`${file.name} could not be read as text. Use a .txt or .md file in UTF-8.`);
+    }
+  }
+
+  /** Has the server read a PDF or HTML file. */
+  async readDocument(file) {
+    const format = /\.html?$/i.test(file.name) ? "html" : "pdf";
+    if (!this.formats.includes(format)) {
+      this.showProblem(`This server reads no ${format.toUpperCase()} files. Copy the text, and paste it.`);
+      return;
+    }
+    if (file.size > this.maxBytes) {
+      const [size, most] = [file.size, this.maxBytes].map((bytes) => (bytes / 1e6).toLocaleString("en"));
+      this.showProblem(`${file.name} has ${size} MB; the server accepts ${most} MB at most.`);
+      return;
+    }
+    this.showProblem("");
+    find("#source-length").textContent = `Reading ${file.name} …`;
+    try {
+      this.setText((await readDocument(file)).trim());
+    } catch (error) {
+      this.update();
+      this.showProblem(error.message);
     }
   }
 
