@@ -23,7 +23,7 @@ from impatience.decoding.step import DecodingSettings, TokenRequest
 from impatience.errors import OptionError, SourceError
 from impatience.families import unwrap
 from impatience.judging import judge, judge_landing
-from impatience.lengths import Landing, Target, Unit, decode, measure
+from impatience.lengths import Landing, Target, Unit, decode, measure, name_length
 from impatience.user_text import encode_text
 
 log = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class TextGenerator:
             chosen = {row: request for row, request in enumerate(requests) if request.task == task}
             examples = [request.as_example() for request in chosen.values()]
             if steered and encoder.names_length:
-                found = encoder.prompts_with_lengths(examples, list(map(_named_length, chosen.values())))
+                found = encoder.prompts_with_lengths(examples, [_length_named(request) for request in chosen.values()])
             else:
                 found = encoder.prompts(examples)
             rows.update(zip(chosen, found, strict=True))
@@ -368,8 +368,6 @@ class TextGenerator:
         return next((column for column, i in enumerate(ids) if i in self.eos), None)
 
 
-def _named_length(request: Request) -> str:
-    """Return a target with its unit, e.g. "1 word"; empty for tokens, which no model counts."""
-    if request.unit is Unit.TOKENS:
-        return ""
-    return f"{request.target} {request.unit if request.target != 1 else request.unit.removesuffix('s')}"
+def _length_named(request: Request) -> str:
+    """Return the target as a prompt names it; no model counts tokens, so they are not named."""
+    return "" if request.unit is Unit.TOKENS else name_length(request.target, request.unit)

@@ -198,4 +198,8 @@ def describe_retry(request: Request, first: Result, attempts: Sequence[Request])
     if first.unsupported:
         faults += f", {len(first.unsupported)} not in the source"
     endings = "another ending" if len(attempts) == 1 else f"{len(attempts)} other endings"
-    return f"{first.length} of {request.target} {request.unit}{faults}; trying {endings}"
+    return f"{first.length} of {_asked_for(request)} {request.unit}{faults}; trying {endings}"
+
+
+def _asked_for(request: Request) -> str:
+    return "-".join(map(str, request.within or (request.target,)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from impatience.data import MOST
 from impatience.errors import UnsupportedModelError
-from impatience.lengths import Unit
+from impatience.lengths import Unit, name_length
 from impatience.strategies.base import Limited, Request, Result, TextGenerator
 
 
@@ -47,15 +47,10 @@ class Instructed(Limited):
 def asked_length(generator: TextGenerator, request: Request, unit: Unit) -> str:
     """Return the lengths that are on target as text in a unit, e.g. "exactly 40 words", "at least 40 words"."""
     if request.within is None:
-        return f"exactly {length_in_words(generator.convert(request, unit), unit)}"
+        return f"exactly {name_length(generator.convert(request, unit), unit)}"
     first, last = (generator.convert(replace(request, target=bound), unit) for bound in request.within)
     if request.within[1] == MOST:
-        return f"at least {length_in_words(first, unit)}"
+        return f"at least {name_length(first, unit)}"
     if request.within[0] == 1:
-        return f"at most {length_in_words(last, unit)}"
-    return f"from {first} to {length_in_words(last, unit)}"
-
-
-def length_in_words(number: int, unit: Unit) -> str:
-    """Return a length as text, e.g. "1 word"."""
-    return f"{number} {unit if number != 1 else unit.removesuffix('s')}"
+        return f"at most {name_length(last, unit)}"
+    return f"from {first} to {name_length(last, unit)}"

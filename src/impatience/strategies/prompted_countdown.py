@@ -22,8 +22,8 @@ from typing import ClassVar
 from impatience.config import option
 from impatience.decoding.ranking import unsupported_words
 from impatience.judging import judge
-from impatience.lengths import Unit
-from impatience.strategies._instructions import Instructed, length_in_words
+from impatience.lengths import Unit, name_length
+from impatience.strategies._instructions import Instructed
 from impatience.strategies.base import Request, Result, TextGenerator
 
 _MARKER = re.compile(r"\s*<\d+>\s*")
@@ -47,7 +47,7 @@ class PromptedCountdown(Instructed):
         unit = Unit.SENTENCES if request.unit is Unit.SENTENCES else Unit.WORDS
         number = generator.convert(request, unit)
         return (
-            f"Write exactly {length_in_words(number, unit)}, and count down as you go: in front of each "
+            f"Write exactly {name_length(number, unit)}, and count down as you go: in front of each "
             f"{unit.removesuffix('s')} put how many are still to come, itself included, from <{number}> to <1>, and "
             f"close with <0>. {_EXAMPLES[unit]} Write nothing else."
         )
