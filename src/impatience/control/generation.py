@@ -66,25 +66,29 @@ def eos_ids(generation_config: Any, size: int | None = None) -> list[int]:
 
 
 class EosTrace(LogitsProcessor):  # type: ignore[misc]
-    """Records P(EOS) and the model's first choice at each step, and the last ids, and changes nothing."""
+    """Records P(EOS) and the model's first choice at each column, and changes nothing.
+
+    Assisted decoding looks at columns of guesses too, and looks at a column again when the ids before it have changed;
+    what is seen last there was seen after the ids of the text.
+    """
 
     ids: Tensor  # (B, T) all ids before the last step
 
     def __init__(self, eos: list[int]) -> None:
         self.eos = eos
-        self._eos_probabilities: list[Tensor] = []
-        self._choices: list[Tensor] = []
+        self._columns: dict[int, tuple[Tensor, Tensor]] = {}  # by the number of ids before
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Record one step."""
         self.ids = input_ids
-        self._eos_probabilities.append(scores.float().softmax(-1)[:, self.eos].sum(-1))
-        self._choices.append(scores.argmax(-1))
+        probability = scores.float().softmax(-1)[:, self.eos].sum(-1)
+        self._columns[input_ids.shape[1]] = probability, scores.argmax(-1)
         return scores
 
     def along(self, rows: int, steps: int, beam_indices: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return P(EOS) and first choices along each finished text, both (rows, steps) on the CPU."""
-        probabilities, choices = torch.stack(self._eos_probabilities, 1).cpu(), torch.stack(self._choices, 1).cpu()
+        seen = [self._columns[column] for column in sorted(self._columns)]
+        probabilities, choices = (torch.stack(values, 1).cpu() for values in zip(*seen, strict=True))
         path = torch.arange(rows)[:, None].expand(rows, steps)
         if beam_indices is not None:
             path = beam_indices.cpu()[:, :steps].clamp(min=0)
