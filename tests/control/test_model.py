@@ -256,3 +256,13 @@ def test_draws_that_cannot_be_are_refused(draws: Any) -> None:
     model = attach(tiny_model("llama"), "pre")
     with pytest.raises(OptionError, match=r"draws=.*for each of the 2 rows"):
         model.generate(torch.tensor([[5, 6], [7, 8]]), target_tokens=4, draws=draws)
+
+
+@pytest.mark.parametrize("mask", [[1, 1, 0, 0, 1, 1], [0, 0, 1, 0, 1, 1]])
+def test_a_prompt_may_have_hidden_columns(mask: list[int]) -> None:
+    ids = torch.tensor([[10, 20, 30, 40, 50, 12]])
+    written, (report,) = attach(tiny_model("llama"), "pre").generate(
+        ids, attention_mask=torch.tensor([mask]), target_tokens=9, landing="exact", return_report=True
+    )
+    assert report.length == 9
+    assert written.shape[1] == 6 + 9 + 1
