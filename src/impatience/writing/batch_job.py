@@ -24,7 +24,7 @@ from impatience.engines import ENGINES, Engine, Task, choose
 from impatience.errors import DataError, ImpatienceError, OptionError, RunError, SourceError
 from impatience.files import lock_of
 from impatience.lengths import Landing, Unit
-from impatience.writing.job_files import open_job, read_field, side_files
+from impatience.writing.job_files import check_ids, open_job, read_field, side_files
 from impatience.writing.writer import Writer, load
 from impatience.writing.writing_systems import ratio_target
 
@@ -98,9 +98,10 @@ def write(
         raise RunError(f"{out} is a folder or device: name a file to write to.")
     weights, options = fingerprint(writer.model), {"model": model, **vars(defaults)}
     with open_job(source, out, options, weights, restart=restart) as (texts, rejects):
-        done, rejected = set(map(str, read_field(texts, "id"))), set(read_field(rejects, "row"))
+        done, rejected = read_field(texts, "id"), read_field(rejects, "row")
         found, room = len(done), writer.budget if budget is None else budget
         row_numbers: dict[str, int] = {}
+        known = set[str]()
 
         def reject(bad: Mapping[int, _BadRow]) -> None:
             rejects.append([{"row": number, **vars(row)} for number, row in bad.items()])
@@ -113,6 +114,7 @@ def write(
             for window in iter(lambda: list(islice(rows, WINDOW)), []):
                 requests: list[Request] = []
                 bad: dict[int, _BadRow] = {}
+                known.update(row.id for _, row in window if isinstance(row, Request))
                 for number, row in window:
                     if number in rejected or (isinstance(row, Request) and row.id in done):
                         continue
@@ -137,6 +139,7 @@ def write(
             report_rows(len(results), 0)
             errors = {name: error for name, error in written.items() if isinstance(error, SourceError)}
             reject({row_numbers[name]: _BadRow(name, str(error)) for name, error in errors.items()})
+        check_ids(out, source, done, known)
         return JobStatus(len(done), len(rejected), found)
 
 
