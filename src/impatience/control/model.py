@@ -68,6 +68,14 @@ class LengthControlled(StatefulModel):
         """The backbone of the base model, without its head and without wrappers of PEFT."""
         return unwrap(self.base).base_model
 
+    @property
+    def accepts_loss_kwargs(self) -> bool:
+        """For a ``Trainer``: whether the loss is the mean of a whole batch, also where its gradients are accumulated.
+
+        The losses of encoder-decoders are means of their part of the batch, though transformers says otherwise.
+        """
+        return not self.family.encoder_decoder and bool(getattr(self.base, "accepts_loss_kwargs", True))
+
     # What belongs to the signal is kept in ``steering`` alone.
     family: Family = _of_steering("family")
     method: Method = _of_steering("method")
