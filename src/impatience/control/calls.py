@@ -89,6 +89,14 @@ def call_signal(model: LengthControlled, lengths: dict[str, Any], inputs: dict[s
     return model.steering.pass_signal(targets, ids, ids.shape[1], noisy=model.training)
 
 
+def loss_of_whole_batch(model: LengthControlled) -> bool:
+    """Tell a ``Trainer`` whether the loss is the mean of a whole batch, also where its gradients are accumulated.
+
+    The losses of encoder-decoders are means of their part of the batch, though transformers says otherwise.
+    """
+    return not model.family.encoder_decoder and bool(getattr(model.base, "accepts_loss_kwargs", True))
+
+
 def write_texts(
     model: LengthControlled,
     inputs: Tensor | None,

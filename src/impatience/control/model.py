@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from impatience.control.adapters import check_adapters
-from impatience.control.calls import LENGTHS, TARGETS, bind, call_signal, write_texts
+from impatience.control.calls import LENGTHS, TARGETS, bind, call_signal, loss_of_whole_batch, write_texts
 from impatience.control.checks import check_finite, load_tensors
 from impatience.control.state import StatefulModel
 from impatience.control.steering import Steering
@@ -68,14 +68,6 @@ class LengthControlled(StatefulModel):
         """The backbone of the base model, without its head and without wrappers of PEFT."""
         return unwrap(self.base).base_model
 
-    @property
-    def accepts_loss_kwargs(self) -> bool:
-        """For a ``Trainer``: whether the loss is the mean of a whole batch, also where its gradients are accumulated.
-
-        The losses of encoder-decoders are means of their part of the batch, though transformers says otherwise.
-        """
-        return not self.family.encoder_decoder and bool(getattr(self.base, "accepts_loss_kwargs", True))
-
     # What belongs to the signal is kept in ``steering`` alone.
     family: Family = _of_steering("family")
     method: Method = _of_steering("method")
@@ -83,6 +75,7 @@ class LengthControlled(StatefulModel):
     conventions: Conventions = _of_steering("conventions")
     width: int = _of_steering("width")
     steers: bool = _of_steering("steers")
+    accepts_loss_kwargs = property(loss_of_whole_batch)
 
     @property
     def amplitude(self) -> float:
@@ -134,9 +127,9 @@ class LengthControlled(StatefulModel):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name == "base":
-                raise
-            return getattr(self.base, name)
+            if name != "base":
+                return getattr(self.base, name)
+            raise
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` with the signal, also where a trainer has put a function of its own in its place."""
@@ -199,10 +192,7 @@ class LengthControlled(StatefulModel):
     def gradient_checkpointing_enable(
         self, gradient_checkpointing_kwargs: dict[str, Any] | None = None, **options: Any
     ) -> None:
-        """Enable gradient checkpointing; takes the arguments of transformers.
-
-        Layers that are recomputed in the backward pass get the signal of their own forward pass.
-        """
+        """Enable gradient checkpointing; recomputed layers get the signal of their own forward pass."""
         chosen = self.steering.checkpoint_options(gradient_checkpointing_kwargs)
         self.base.gradient_checkpointing_enable(gradient_checkpointing_kwargs=chosen, **options)
         self.checkpoints = True
