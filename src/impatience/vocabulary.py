@@ -57,6 +57,7 @@ class Vocabulary:
     def __init__(self, size: int, special_ids: Iterable[int], tokenizer: Any = None) -> None:
         self.size, self.tokenizer = size, tokenizer
         ids = set(special_ids)
+        self._made_of = self._state(size, ids)
         if tokenizer is not None:
             ids |= set(tokenizer.all_special_ids)
             ids |= {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
@@ -64,6 +65,14 @@ class Vocabulary:
         self._tables: dict[torch.device, Tables] = {}
         self._special: dict[torch.device, Tensor] = {}
         self._continuations: dict[tuple[bytes, torch.device], Tensor] = {}
+
+    def _state(self, size: int, special_ids: Iterable[int]) -> tuple[object, ...]:
+        own = () if self.tokenizer is None else (len(self.tokenizer), *self.tokenizer.all_special_ids)
+        return size, frozenset(special_ids), own
+
+    def changed(self, size: int, special_ids: Iterable[int]) -> bool:
+        """Check whether the model was resized, or it or the tokenizer has other special tokens, since this was made."""
+        return self._state(size, special_ids) != self._made_of
 
     def special(self, device: torch.device) -> Tensor:
         """Return the (V,) mask of special ids."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
+from impatience import attach
 from impatience.control.length_report import LengthReporter
 from impatience.lengths import Landing, Unit
 from impatience.vocabulary import Vocabulary
 from support.scripted import TEXT, model, scripted
-from support.toys import EOS
+from support.toys import EOS, byte_level_tokenizer, tiny_model
 
 
 def test_a_text_that_ends_by_itself_landed_naturally() -> None:
@@ -120,3 +123,25 @@ def test_a_text_with_a_token_that_the_landing_replaced_is_forced(stop: str | Non
     for options in ({"do_sample": True}, {"num_beams": 3}):
         written, report = scripted(text, liked=liked, target_characters=37, landing="exact", **options)
         assert (written, report.landed) == (text, "natural")
+
+
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+@pytest.mark.parametrize("landing", list(Landing))
+@pytest.mark.parametrize("way", ["prompt_lookup", "assistant"])
+def test_guessing_ahead_changes_no_report(way: str, landing: Landing, kind: str) -> None:
+    words = byte_level_tokenizer()
+    controlled = attach(tiny_model(kind, vocab_size=len(words)), "pre", tokenizer=words)
+    assistant = tiny_model(kind, vocab_size=len(words))
+    with torch.no_grad():
+        assistant.get_output_embeddings().weight.add_(0.05 * torch.randn(len(words), 32))
+    guesses: dict[str, Any] = {"prompt_lookup_num_tokens": 3} if way == "prompt_lookup" else {}
+    guesses |= {"assistant_model": assistant} if way == "assistant" else {}
+    ids = torch.tensor([[10, 20, 30, 20, 30, 12]])
+    for target in (4, 9, 17):
+        plain, again = (
+            controlled.generate(ids, target_tokens=target, landing=landing, return_report=True, **more)
+            for more in ({}, guesses)
+        )
+        assert torch.equal(again[0], plain[0])
+        assert again[1][0].eos_probability == pytest.approx(plain[1][0].eos_probability, abs=1e-4)
+        assert replace(again[1][0], eos_probability=0) == replace(plain[1][0], eos_probability=0)

@@ -13,8 +13,10 @@ from transformers import Trainer, TrainingArguments
 from transformers.pytorch_utils import Conv1D
 
 from impatience import LengthControlled, attach
-from impatience.decoding.step import recorded_facts
+from impatience.decoding.loop import DecodingLoop, TokenRequest
+from impatience.decoding.step import DecodingSettings, recorded_facts
 from impatience.errors import (
+    ModelFilesError,
     OptionError,
     SourceError,
     TargetError,
@@ -23,6 +25,7 @@ from impatience.errors import (
     UnsupportedModelError,
 )
 from impatience.families import FAMILIES
+from impatience.lengths import Landing, Unit
 from impatience.methods.base import EmbeddingMethod
 from support.toys import byte_level_tokenizer, tiny_model
 
@@ -256,3 +259,44 @@ def test_draws_that_cannot_be_are_refused(draws: Any) -> None:
     model = attach(tiny_model("llama"), "pre")
     with pytest.raises(OptionError, match=r"draws=.*for each of the 2 rows"):
         model.generate(torch.tensor([[5, 6], [7, 8]]), target_tokens=4, draws=draws)
+
+
+@pytest.mark.parametrize("mask", [[1, 1, 0, 0, 1, 1], [0, 0, 1, 0, 1, 1]])
+def test_a_prompt_may_have_hidden_columns(mask: list[int]) -> None:
+    ids = torch.tensor([[10, 20, 30, 40, 50, 12]])
+    written, (report,) = attach(tiny_model("llama"), "pre").generate(
+        ids, attention_mask=torch.tensor([mask]), target_tokens=9, landing="exact", return_report=True
+    )
+    assert report.length == 9
+    assert written.shape[1] == 6 + 9 + 1
+
+
+@pytest.mark.parametrize("kind", ["bart", "t5", "llama"])
+def test_accumulated_gradients_are_those_of_one_batch(kind: str, tmp_path: Path) -> None:
+    data = [{"input_ids": row, "labels": row} for row in torch.arange(5, 65).view(4, 15)]
+
+    def train(rows: int, steps: int) -> list[torch.Tensor]:
+        model = attach(tiny_model(kind), "pre", noise=0)
+        arguments = TrainingArguments(
+            str(tmp_path), max_steps=1, per_device_train_batch_size=rows, gradient_accumulation_steps=steps,
+            report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no", optim="sgd", learning_rate=0.1,
+            max_grad_norm=0,
+        )  # fmt: skip
+        Trainer(model, arguments, train_dataset=data).train()
+        return [weight.detach() for weight in model.parameters()]
+
+    for whole, parts in zip(train(4, 1), train(1, 4), strict=True):
+        torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+@pytest.mark.parametrize("landing", ["exact", "natural"])
+def test_scores_that_are_no_numbers_give_no_text(landing: str, kind: str) -> None:
+    model = attach(tiny_model(kind), "pre")
+    with torch.no_grad():
+        model.get_output_embeddings().weight[7, 0] = torch.nan
+    with pytest.raises(ModelFilesError, match="not numbers"):
+        model.generate(IDS, target_tokens=5, landing=landing, return_report=True)
+    settings = DecodingSettings(Unit.TOKENS, Landing(landing), (1,))
+    with pytest.raises(ModelFilesError, match="not numbers"):
+        DecodingLoop(model).write([TokenRequest([5, 6, 7], 5, 6)], settings, 1)

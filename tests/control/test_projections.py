@@ -32,7 +32,7 @@ from impatience.lengths import Unit
 from support import toys
 
 TARGET = 11
-ENDLESS = {"max_new_tokens": TARGET, "eos_token_id": 96, "do_sample": False}
+ENDLESS = {"max_new_tokens": TARGET, "suppress_tokens": [toys.EOS], "do_sample": False}
 DEPTH = next(name for name in toys.SMALL if "layers" in name)
 
 
@@ -104,7 +104,7 @@ def test_precomputed_texts_equal_direct_ones_and_project_seldom(
     )
     for projection in model.steering.projections.values():
         projection.register_forward_hook(lambda *given: calls.append(given))
-    endless = {"eos_token_id": len(tokenizer), "max_new_tokens": 40, "do_sample": False}
+    endless = {"suppress_tokens": [toys.EOS], "max_new_tokens": 40, "do_sample": False}
     source = torch.tensor([[5, 6, 7, 8], [9, 8, 7, 6]][:rows], device=toys.DEVICE)
     precomputed = model.generate(source, **endless, **options)
     few = len(calls)

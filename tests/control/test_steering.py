@@ -17,7 +17,7 @@ from impatience import LengthControlled, attach
 from impatience.errors import OptionError, TargetError
 from impatience.families import FAMILIES
 from impatience.lengths import Unit
-from support.toys import EOS, tiny_model
+from support.toys import EOS, byte_level_tokenizer, tiny_model
 
 IDS = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12]])
 TYPES = [family.model_types[0] for family in FAMILIES.values()]
@@ -590,3 +590,15 @@ def test_progress_that_cannot_be_is_refused(progress: Any, method: str) -> None:
     own = torch.tensor([[0, 0, 1, 2]] * 2)
     expected = model(IDS, labels=labels_of(IDS, 2), target_tokens=5).logits
     assert torch.equal(model(IDS, labels=labels_of(IDS, 2), target_tokens=5, progress=own).logits, expected)
+
+
+def test_special_tokens_that_come_after_attach_are_not_counted() -> None:
+    tokenizer = byte_level_tokenizer()
+    model = attach(tiny_model("llama", vocab_size=len(tokenizer) + 4), tokenizer=tokenizer)
+    ids = torch.tensor([[10, 11, 12, len(tokenizer), 14, 15]])
+    counts = []
+    for _ in range(2):
+        model(ids, target_tokens=9, prompt_lengths=2)
+        counts.append(model.vocabulary.count(ids[0].tolist(), Unit.TOKENS))
+        tokenizer.add_special_tokens({"additional_special_tokens": ["<|tool|>"]})
+    assert counts == [6, 5]

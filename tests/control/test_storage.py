@@ -205,6 +205,8 @@ def test_an_adapter_whose_state_is_not_saved_is_refused(tmp_path: Path) -> None:
     model.base.base_model.disable_adapter_layers()
     with pytest.raises(OptionError, match="disabled"):
         model.save_pretrained(tmp_path)
+    with pytest.raises(OptionError, match="disabled"):
+        model.state_dict()
     model.base.base_model.enable_adapter_layers()
     model.base.merge_adapter()
     with pytest.raises(OptionError, match="merged"):
@@ -240,3 +242,61 @@ def test_saving_leaves_what_is_not_of_the_model(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     assert (tmp_path / "model.safetensors").read_bytes() == weights
     assert (tmp_path / "chat_template.jinja").is_file()
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"target_modules": ["embed_tokens"]},
+        {"target_modules": ["lm_head"]},
+        {"target_modules": ["q_proj"], "layer_replication": [(0, 2), (1, 2)]},
+    ],
+    ids=["embeddings", "head", "replicated layers"],
+)
+def test_an_adapter_is_not_merged_into_weights_that_other_layers_share(changes: dict[str, Any], tmp_path: Path) -> None:
+    def base() -> Any:
+        return tiny_model("llama", tie_word_embeddings=True)
+
+    torch.manual_seed(0)
+    model = attach(get_peft_model(base(), LoraConfig(r=4, init_lora_weights=False, **changes)), "pre").eval()
+    logits = model(**BATCH, labels=IDS).logits
+    model.save_pretrained(tmp_path / "saved")
+    (tmp_path / "trained").mkdir()
+    weights = {name: weight.clone() for name, weight in model.state_dict().items()}
+    save_file(weights, tmp_path / "trained" / "model.safetensors")
+    for folder in ("saved", "trained"):
+        given = {"base_model": base()} if folder == "saved" else {}
+        loaded = LengthControlled.from_pretrained(tmp_path / folder, merge=True, **given)
+        torch.testing.assert_close(loaded(**BATCH, labels=IDS).logits, logits)
+
+
+@pytest.mark.filterwarnings("ignore:Already found a `peft_config`")
+@pytest.mark.parametrize("init", [True, "pissa", "olora"])
+def test_an_adapter_beside_its_base_is_loaded_once_or_refused(init: Any, tmp_path: Path) -> None:
+    base = tiny_model("llama")
+    base.save_pretrained(tmp_path)
+    base.name_or_path = str(tmp_path)
+    torch.manual_seed(0)
+    model = attach(get_peft_model(base, LoraConfig(target_modules=["q_proj"], init_lora_weights=init)), "pre").eval()
+    for name, weight in model.named_parameters():
+        if "lora_" in name:
+            weight.data.add_(torch.randn_like(weight))
+    model.save_pretrained(tmp_path)
+    if init is True:
+        loaded = LengthControlled.from_pretrained(tmp_path)
+        torch.testing.assert_close(loaded(**BATCH, labels=IDS).logits, model(**BATCH, labels=IDS).logits)
+    else:
+        with pytest.raises(ModelFilesError, match="change twice"):
+            LengthControlled.from_pretrained(tmp_path)
+
+
+def test_a_base_with_an_adapter_of_its_own_is_refused(tmp_path: Path) -> None:
+    base = tiny_model("llama")
+    base.save_pretrained(tmp_path / "base")
+    for target, folder in (("q_proj", "model"), ("v_proj", "base")):
+        base = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+        config = LoraConfig(target_modules=[target], init_lora_weights=False)
+        attach(get_peft_model(base, config), "pre").save_pretrained(tmp_path / folder)
+    with pytest.raises(ModelFilesError, match="another adapter"):
+        LengthControlled.from_pretrained(tmp_path / "model")

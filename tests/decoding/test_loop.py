@@ -364,3 +364,19 @@ def test_the_base_is_not_copied_with_what_the_loop_changed() -> None:
             with pytest.raises(OptionError, match="cannot be copied now"):
                 copy.deepcopy(model.base)
         assert copies[0].result().config._attn_implementation == attention
+
+
+def test_the_base_in_another_thread_reads_no_padding_while_texts_are_written() -> None:
+    model = model_of("llama")
+    assert model.config.num_key_value_heads < model.config.num_attention_heads
+    ids = torch.tensor([[0, 0, 0, 30, 40], [9, 8, 20, 30, 40]], device=DEVICE)
+    batch = {"input_ids": ids, "attention_mask": (ids != 0).long()}
+
+    @torch.no_grad()
+    def logits() -> torch.Tensor:
+        return model.base(**batch).logits
+
+    before, own = logits(), model.base.generate(**batch, max_new_tokens=4)
+    with ThreadPoolExecutor(1) as pool, step.prepared_model(model):
+        torch.testing.assert_close(pool.submit(logits).result(), before)
+        assert torch.equal(pool.submit(model.base.generate, **batch, max_new_tokens=4).result(), own)

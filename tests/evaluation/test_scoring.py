@@ -11,6 +11,7 @@ from impatience.errors import (
     OptionError,
     ReportError,
 )
+from impatience.evaluation.load_reports import load
 from impatience.evaluation.report import EvalReport
 from impatience.evaluation.scoring import score
 from impatience.protocols.ood import Ood
@@ -31,6 +32,20 @@ def test_texts_can_be_scored_again(complete_files: dict[str, bytes], tmp_path: P
     assert report.environment == before["environment"]
     score(tmp_path, bucket=10)
     assert read_files(tmp_path) == complete_files
+
+
+def test_changed_files_of_a_report_are_noticed_and_can_be_scored_again(
+    complete_files: dict[str, bytes], tmp_path: Path
+) -> None:
+    for name, old, new in (("report.json", b'"seed": 0', b'"seed": 1'), ("rows.parquet", b"PAR1", b"PAR2")):
+        copy_files(complete_files, tmp_path)
+        load([tmp_path])
+        assert old in complete_files[name]
+        (tmp_path / name).write_bytes(complete_files[name].replace(old, new, 1))
+        with pytest.raises(ReportError, match=r"damaged.*impatience evaluate --score"):
+            load([tmp_path])
+        score(tmp_path, bucket=10)
+        assert read_files(tmp_path) == complete_files
 
 
 def test_an_invalid_bucket_width_leaves_the_report_unchanged(complete_files: dict[str, bytes], tmp_path: Path) -> None:

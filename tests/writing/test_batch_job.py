@@ -232,6 +232,21 @@ def test_half_a_line_is_written_again(tmp_path: Path, writer: Writer) -> None:
             batch_job.write(writer, source, out, RowDefaults())
 
 
+def test_texts_that_no_row_asked_for_are_noticed(tmp_path: Path, writer: Writer) -> None:
+    source, out = make(tmp_path / "in.jsonl", [GOOD] * 3), tmp_path / "out.jsonl"
+    batch_job.write(writer, source, out, RowDefaults())
+    first, second, third = out.read_bytes().splitlines(keepends=True)
+    for changed, message in (
+        (first + second + second + third, "line 3 is damaged"),
+        (first + second.replace(b'"id": "2"', b'"id": "3"') + third, "line 3 is damaged"),
+        (first + second.replace(b'"id": "2"', b'"id": "r"') + third, "the id 'r', which no row"),
+    ):
+        out.write_bytes(changed)
+        with pytest.raises(RunError, match=message):
+            batch_job.write(writer, source, out, RowDefaults())
+        assert out.read_bytes().startswith(changed)
+
+
 def test_outputs_of_other_endings_share_no_file(tmp_path: Path, writer: Writer) -> None:
     source = make(tmp_path / "in.jsonl", [GOOD, "{"])
     outs = [tmp_path / name for name in ("a", "a.jsonl", "a.json", "a.b.jsonl", "a.b")]

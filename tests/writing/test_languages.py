@@ -82,7 +82,7 @@ def test_the_result_says_so_once_and_of_an_instruction_too() -> None:
     says = "The text looks like Italian"
     assert writer.write(ITALIAN, words=3, landing="exact").note.startswith(says)
     assert writer.write(words=3, landing="exact", ask=ITALIAN).note.startswith(says)
-    assert writer.write(CORPUS[0], words=3, landing="exact").note == ""
+    assert says not in writer.write(CORPUS[0], words=3, landing="exact").note
     (long,) = writer.write_many([Request("a", " ".join([ITALIAN] * 3), 3, landing="exact")])
     assert long.parts > 1
     assert long.note.count(says) == 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,7 @@ def check_saved_adapters(base: Any) -> None:
         )
     if str(getattr(base.peft_config["default"], "init_lora_weights", "")).startswith("pissa_niter"):
         raise OptionError("init_lora_weights='pissa_niter_…' begins differently each time it is loaded. Use 'pissa'.")
-    if any(layer.disable_adapters for layer in _layers(unwrap(base))):
-        raise OptionError("The adapter is disabled, which is not saved. Enable it, or save the base model alone.")
+    check_in_use(unwrap(base))
     if not has_adapter(unwrap(base)):
         raise OptionError(
             "The adapter was merged into the base model, which is not saved with it. Attach the merged model: "
@@ -64,10 +64,12 @@ def check_saved_adapters(base: Any) -> None:
         )
 
 
-def check_unmerged(inner: Any) -> None:
-    """Refuse the weights of a base model that an adapter is merged into: they would count twice when loaded."""
+def check_in_use(inner: Any) -> None:
+    """Refuse adapters that are merged, whose weights would count twice when loaded, or disabled, which is not saved."""
     if any(layer.merged for layer in _layers(inner)):
         raise OptionError("The adapter is merged into the base model's weights. Call unmerge_adapter() before saving.")
+    if any(layer.disable_adapters for layer in _layers(inner)):
+        raise OptionError("The adapter is disabled, which is not saved. Enable it, or save the base model alone.")
 
 
 def check_scales(inner: Any) -> None:
@@ -132,4 +134,37 @@ def load_adapter(base_model: Any, name: str | Path, *, merge: bool, **hub: Any) 
     own = get_peft_model_state_dict(model, adapter_name=model.active_adapter, save_embedding_layers=False).keys()
     # PEFT fills missing weights with random numbers, and only warns. Embeddings of the base may be in the file too.
     check_names(name, own - found, found - own - model.state_dict().keys())
-    return model.merge_and_unload() if merge else model
+    return merged(model) if merge else model
+
+
+def merged(model: Any) -> Any:
+    """Add an adapter to the base model's weights, unless a weight belongs to more layers than the adapter changes.
+
+    An adapter of the token embeddings, for example, would so change an output head that has the same weights. Then the
+    model stays as it is, which is right but slower.
+    """
+    inner = unwrap(model)
+    places = Counter(id(weight) for _, weight in inner.named_parameters(remove_duplicate=False))
+    changed = (weight for layer in _layers(inner) for weight in layer.get_base_layer().parameters())
+    return model if any(places[id(weight)] > 1 for weight in changed) else model.merge_and_unload()
+
+
+def check_base_adapter(base: Any, name: str, settings: Path, **hub: Any) -> None:
+    """Refuse an adapter beside the weights of the base model ``name``: transformers has put it on the model.
+
+    The adapter that is to be loaded, by its ``settings``, may lie there, for it takes its own place again; but not one
+    that changed the base's weights as it began, and would change them twice.
+    """
+    beside = find_file(name, settings.name, **hub) if getattr(base, "_hf_peft_config_loaded", False) else None
+    if beside is None:
+        return
+    if beside.resolve() != settings.resolve():
+        raise ModelFilesError(
+            f"{name} holds the base model of {settings.parent} and another adapter ({settings.name}), which would be "
+            f"loaded with it. Move that adapter to a folder of its own."
+        )
+    if read_object(settings).get("init_lora_weights", True) not in (True, False, "gaussian", "orthogonal"):
+        raise ModelFilesError(
+            f"{name} holds the adapter and its base model, whose weights this adapter changed as it began, and would "
+            f"change twice. Move the adapter to a folder of its own."
+        )

@@ -89,6 +89,14 @@ def call_signal(model: LengthControlled, lengths: dict[str, Any], inputs: dict[s
     return model.steering.pass_signal(targets, ids, ids.shape[1], noisy=model.training)
 
 
+def loss_of_whole_batch(model: LengthControlled) -> bool:
+    """Tell a ``Trainer`` whether the loss is the mean of a whole batch, also where its gradients are accumulated.
+
+    The losses of encoder-decoders are means of their part of the batch, though transformers says otherwise.
+    """
+    return not model.family.encoder_decoder and bool(getattr(model.base, "accepts_loss_kwargs", True))
+
+
 def write_texts(
     model: LengthControlled,
     inputs: Tensor | None,
@@ -120,8 +128,8 @@ def write_texts(
     embedded = source.shape[1] if decoder_only and ids is None else 0
     written = source if decoder_only else kwargs.get("decoder_input_ids")
     first = 1 if written is None else written.shape[1]
-    if prompt_lengths is None:
-        prompt_lengths = first if mask is None else mask.sum(1)
+    if prompt_lengths is None:  # all columns after the padding, also those inside the prompt that the mask hides
+        prompt_lengths = first if mask is None or not decoder_only else first - mask.long().argmax(1)
     targets = find_targets(model, source, target, mask, None, prompt_lengths)
     room = model.family.room(inner)
     room = None if room is None else room - first
@@ -169,8 +177,10 @@ def _check_frozen(model: LengthControlled) -> None:
 
 
 def _update_vocabulary(model: LengthControlled) -> None:
-    """Make new tables if the base model's vocabulary was resized."""
+    """Make new tables if the base model's vocabulary was resized, or there are other special tokens."""
+    if torch.compiler.is_compiling():
+        return
     inner: Any = unwrap(model.base)
-    size = text_config(inner).vocab_size
-    if model.vocabulary.size != size:
-        model.steering.vocabulary = Vocabulary(size, model.family.special_ids(inner), model.tokenizer)
+    size, special_ids = text_config(inner).vocab_size, model.family.special_ids(inner)
+    if model.vocabulary.changed(size, special_ids):
+        model.steering.vocabulary = Vocabulary(size, special_ids, model.tokenizer)

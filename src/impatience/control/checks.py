@@ -49,6 +49,7 @@ _GENERATION: Needs = {
     "num_beams": ("a whole number, at least 1, or null", lambda value: value is None or _is_number(value, 1)),
     "eos_token_id": ("the number of a token, a list of such, or null", _is_end),
     "pad_token_id": ("a whole number, or null", lambda value: value is None or _is_number(value, -1)),  # -1 is none
+    "bos_token_id": _TOKEN,
     "decoder_start_token_id": _TOKEN,
     "forced_bos_token_id": _TOKEN,
 }

@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from impatience.control.adapters import check_scales, check_unmerged
+from impatience.control.adapters import check_in_use, check_scales
 from impatience.errors import OptionError, UnsupportedModelError
 from impatience.families import unwrap
 from impatience.sources.pretrained import build_model, loading_errors
@@ -34,7 +34,7 @@ def encode_state(model: LengthControlled, settings: dict[str, Any]) -> Tensor:
     """Return the extra state of a model with the settings of its length control."""
     inner, base = unwrap(model.base), model.base
     if inner is not base:
-        check_unmerged(inner)
+        check_in_use(inner)
         check_scales(inner)
     adapters = {name: adapter.to_dict() for name, adapter in getattr(base, "peft_config", {}).items()}
     content = {

@@ -66,29 +66,35 @@ def eos_ids(generation_config: Any, size: int | None = None) -> list[int]:
 
 
 class EosTrace(LogitsProcessor):  # type: ignore[misc]
-    """Records P(EOS), the model's first choice and how likely the chosen id was at each step, and changes nothing."""
+    """Records P(EOS), the model's first choice and how likely the chosen id was at each column, and changes nothing.
+
+    Assisted decoding looks at columns of guesses too, and looks at a column again when the ids before it have changed;
+    what is seen last there was seen after the ids of the text. How likely the ids were is not known then.
+    """
 
     ids: Tensor  # (B, T) all ids before the last step
 
     def __init__(self, eos: list[int]) -> None:
         self.eos = eos
-        self._eos_probabilities: list[Tensor] = []
-        self._choices: list[Tensor] = []
-        self._logs: list[Tensor] = []
+        self._columns: dict[int, tuple[Tensor, Tensor]] = {}  # by the number of ids before
+        self._logs: list[Tensor] | None = []
         self._scores: Tensor | None = None  # of the last step, whose ids come with the next call
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Record one step."""
-        if self._scores is not None:
+        column = input_ids.shape[1]
+        if self._columns and column != self.ids.shape[1] + 1:
+            self._logs = None
+        elif self._scores is not None and self._logs is not None:
             self._logs.append(_log_probabilities(self._scores, input_ids[:, -1]))
         self.ids, self._scores = input_ids, scores
-        self._eos_probabilities.append(scores.float().softmax(-1)[:, self.eos].sum(-1))
-        self._choices.append(scores.argmax(-1))
+        self._columns[column] = scores.float().softmax(-1)[:, self.eos].sum(-1), scores.argmax(-1)
         return scores
 
     def along(self, rows: int, steps: int, beam_indices: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return P(EOS) and first choices along each finished text, both (rows, steps) on the CPU."""
-        probabilities, choices = torch.stack(self._eos_probabilities, 1).cpu(), torch.stack(self._choices, 1).cpu()
+        seen = [self._columns[column] for column in sorted(self._columns)]
+        probabilities, choices = (torch.stack(values, 1).cpu() for values in zip(*seen, strict=True))
         path = torch.arange(rows)[:, None].expand(rows, steps)
         if beam_indices is not None:
             path = beam_indices.cpu()[:, :steps].clamp(min=0)
@@ -96,8 +102,12 @@ class EosTrace(LogitsProcessor):  # type: ignore[misc]
         return probabilities[path, columns], choices[path, columns]
 
     def log_probabilities(self, sequences: Tensor) -> list[list[float]]:
-        """Return the log-probability of each id that was generated in (B, T) sequences, which no beams led to."""
-        assert self._scores is not None
+        """Return the log-probability of each id that was generated in (B, T) sequences, which no beams led to.
+
+        The list is empty if it is not known.
+        """
+        if self._logs is None or self._scores is None:
+            return []
         last = _log_probabilities(self._scores, sequences[:, -1])
         logs: list[list[float]] = torch.stack([*self._logs, last], 1).tolist()
         return logs

@@ -6,12 +6,14 @@ Without a tokenizer there is no text to read: then a text is finished if the mod
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from impatience.errors import ModelFilesError
 from impatience.judging import Landed, judge, judge_landing
 from impatience.lengths import Landing, Unit, decode, ends_sentence
 from impatience.vocabulary import Vocabulary, open_character
@@ -64,9 +66,17 @@ class LengthReporter:
             start: Column of the first written id; earlier than ``first`` where a text is resumed.
             first: Column of the first generated id.
             held: What the landing made of the first choices; None if it left them as they are.
+
+        Raises:
+            ModelFilesError: If a probability is NaN.
         """
         end, forces = self.end(ids, first), self.landing is not Landing.NATURAL
         text, step = list(ids[start:end]), (len(ids) - 1 if end is None else end) - first
+        if any(map(math.isnan, probabilities[: step + 1])):
+            raise ModelFilesError(
+                "The model's scores are not numbers (NaN), so its text means nothing. Its weights are damaged, or its "
+                "type of numbers is too small for it: load it with dtype=torch.float32."
+            )
         if self.landing is Landing.AT_MOST and choices[step] not in self.eos:
             text = _trim_to_end(text, choices[step], self.vocabulary)
         length = full_length = self.vocabulary.count(text, self.unit)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from impatience.control.adapters import check_adapters
-from impatience.control.calls import LENGTHS, TARGETS, bind, call_signal, write_texts
+from impatience.control.calls import LENGTHS, TARGETS, bind, call_signal, loss_of_whole_batch, write_texts
 from impatience.control.checks import check_finite, load_tensors
 from impatience.control.state import StatefulModel
 from impatience.control.steering import Steering
@@ -75,6 +75,7 @@ class LengthControlled(StatefulModel):
     conventions: Conventions = _of_steering("conventions")
     width: int = _of_steering("width")
     steers: bool = _of_steering("steers")
+    accepts_loss_kwargs = property(loss_of_whole_batch)
 
     @property
     def amplitude(self) -> float:
@@ -126,9 +127,9 @@ class LengthControlled(StatefulModel):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name == "base":
-                raise
-            return getattr(self.base, name)
+            if name != "base":
+                return getattr(self.base, name)
+            raise
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` with the signal, also where a trainer has put a function of its own in its place."""
@@ -191,10 +192,7 @@ class LengthControlled(StatefulModel):
     def gradient_checkpointing_enable(
         self, gradient_checkpointing_kwargs: dict[str, Any] | None = None, **options: Any
     ) -> None:
-        """Enable gradient checkpointing; takes the arguments of transformers.
-
-        Layers that are recomputed in the backward pass get the signal of their own forward pass.
-        """
+        """Enable gradient checkpointing; recomputed layers get the signal of their own forward pass."""
         chosen = self.steering.checkpoint_options(gradient_checkpointing_kwargs)
         self.base.gradient_checkpointing_enable(gradient_checkpointing_kwargs=chosen, **options)
         self.checkpoints = True

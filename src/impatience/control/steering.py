@@ -187,11 +187,7 @@ class Steering(nn.Module):
         return self._signal(progress, target, signalled[:, -columns:])
 
     def _segment_signal(self, segments: Segments, *, noisy: bool) -> PassSignal:
-        """Return the signal of rows that may hold several texts.
-
-        A method takes one target a row, so each column becomes a row of its own. Whether a row really has several texts
-        is not known without waiting for the GPU.
-        """
+        """Return the signal of rows that may hold several texts: each column becomes a row, which has one target."""
         progress, target = segments.progress.reshape(-1, 1), segments.target.reshape(-1, 1)
         if noisy:
             progress = self.method.noisy(progress, target, self.width)

@@ -17,7 +17,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from impatience.control import extra_state
-from impatience.control.adapters import base_model_name, check_saved_adapters, load_adapter
+from impatience.control.adapters import (
+    base_model_name,
+    check_base_adapter,
+    check_saved_adapters,
+    load_adapter,
+    merged,
+)
 from impatience.control.checks import (
     check_amplitude,
     check_finite,
@@ -217,7 +223,7 @@ def _load_described(
     _restore_tied(base, weights, "")
     load_tensors(name, base, weights)
     if merge and unwrap(base) is not base:
-        base = base.merge_and_unload()
+        base = merged(base)
     tokenizer = _tokenizer(name, **hub) if find_file(name, "tokenizer_config.json", **hub) else None
     return base, Saved(**parts, tokenizer=tokenizer, tensors=_without_prefix(tensors, "steering."))
 
@@ -263,7 +269,9 @@ def _load_model(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any
         return base_model if base_model is not None else _auto(name, complete=True, **kwargs)
     if base_model is None:
         kwargs.pop("revision", None)  # the adapter's, not the base model's
-        base_model = _auto(base_model_name(settings), **kwargs)
+        base_name = base_model_name(settings)
+        base_model = _auto(base_name, **kwargs)
+        check_base_adapter(base_model, base_name, settings, **{key: kwargs[key] for key in HUB if key in kwargs})
     return load_adapter(base_model, name, merge=merge, **hub)
 
 

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface
+from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 GROUPED = "impatience_grouped"  # name of ``grouped_attention`` among transformers' attentions
 SPREAD = 64  # with fewer key heads in all rows than this, fused attention leaves most of a GPU idle over a long text
@@ -110,9 +111,10 @@ def grouped_attention(
 ) -> tuple[Tensor, None]:
     """Attend without repeating keys that several heads share: in one step, such heads are treated as several tokens.
 
-    The query is (B, H·G, T, D), key and value are (B, H, C, D), and the mask is (B, 1, T, C) or None.
+    The query is (B, H·G, T, D), key and value are (B, H, C, D), and the mask is (B, 1, T, C) or None. A step's mask is
+    one of numbers; whatever else calls the model meanwhile gets the masks and the attention of ``sdpa``.
     """
-    if query.shape[2] > 1 or attention_mask is None:
+    if query.shape[2] > 1 or attention_mask is None or attention_mask.dtype == torch.bool:
         result: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
         return result
     rows, heads, _, width = query.shape
@@ -129,3 +131,4 @@ def spread_attention(query: Tensor, key: Tensor, value: Tensor, *, attn_mask: Te
 
 
 AttentionInterface.register(GROUPED, grouped_attention)
+AttentionMaskInterface.register(GROUPED, sdpa_mask)

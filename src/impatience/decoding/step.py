@@ -320,8 +320,8 @@ def recorded_facts(model: LengthControlled) -> list[float]:
 def prepared_model(model: LengthControlled) -> Iterator[None]:
     """Prepare a model for steps: attention copies no keys, and each row has a position of its own.
 
-    Other threads wait. At the end, or after an error, the model is as before. A thread that calls the base model itself
-    does not wait, and meanwhile its attention gets no mask from transformers, so padding would be read.
+    Other threads wait, except those that call the base model itself: they read what they would read without this. At
+    the end, or after an error, the model is as before.
     """
     inner: Any = unwrap(model.base)
     config, family = text_config(inner), model.family

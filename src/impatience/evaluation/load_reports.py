@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from impatience.data import file_checksum
 from impatience.errors import OptionError, ReportError
 from impatience.evaluation.aggregation import buckets, groups, summarise, summarise_parts
 from impatience.evaluation.report import ROWS, EvalReport, rescore
@@ -147,9 +148,11 @@ def _read_rows(report: EvalReport) -> Rows:
     try:
         names = [name for name in pyarrow.parquet.read_schema(file).names if name not in TEXTS]
         table = pyarrow.parquet.read_table(file, columns=names)
+        if report.rows not in (None, file_checksum(file)):
+            raise ReportError(f"{file} is damaged: it was changed after its report was written. {rescore(file.parent)}")
     except FileNotFoundError:
         raise ReportError(f"{file} is missing. Compare the whole folder, not report.json alone.") from None
-    except pyarrow.ArrowInvalid as error:
+    except (pyarrow.ArrowInvalid, OSError) as error:
         raise ReportError(f"{file} is damaged ({error}). {rescore(file.parent)}") from error
     rows = Rows(table, file, table.num_rows)
     distinct = len(set(rows.values("key")))

@@ -13,17 +13,20 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from impatience.data import file_checksum
 from impatience.errors import ReportError
 from impatience.evaluation.aggregation import Score as Score
 from impatience.files import write_whole
 
 CONFIG, PREDICTIONS, ROWS, REPORT = "config.json", "predictions.jsonl", "rows.parquet", "report.json"
+_CHECKSUM = "crc32"  # field of report.json with the checksum of the others; earlier versions wrote none
 _MAX_NAMED = 8  # reports that an error lists
 
 Scores = Mapping[str, Score]
@@ -44,6 +47,7 @@ class EvalReport:
     groups: Mapping[str, Scores]  # scores of each group of the protocol, in the protocol's order
     buckets: Mapping[str, Scores]  # scores by target length: "300-350" holds targets from 300 to 349
     folder: Path | None = None  # None if it was never saved
+    rows: str | None = None  # SHA-256 of rows.parquet; None if it is not known
 
     @classmethod
     def load(cls, path: Path) -> EvalReport:
@@ -55,6 +59,8 @@ class EvalReport:
         file = path / REPORT if path.is_dir() else path
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
+            if content.pop(_CHECKSUM, None) not in (None, _checksum(content)):
+                raise ValueError("it was changed after it was written")
             report = cls(
                 content["config"],
                 content["environment"],
@@ -63,6 +69,7 @@ class EvalReport:
                 {name: _read_scores(scores) for name, scores in content["groups"].items()},
                 {name: _read_scores(scores) for name, scores in content["buckets"].items()},
                 file.parent,
+                content.get("rows"),
             )
         except (FileNotFoundError, NotADirectoryError):
             raise _missing(path) from None
@@ -75,14 +82,20 @@ class EvalReport:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, without its folder; None stands for NaN and infinity."""
         plain: dict[str, Any] = finite(asdict(self))
-        del plain["folder"]
+        del plain["folder"], plain["rows"]
         return plain
 
     def save(self, folder: Path) -> None:
-        """Write report.json."""
+        """Write report.json, with checksums of itself and of the rows beside it, to notice bytes that have changed."""
         with catch_write_errors(folder):
-            text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+            content = self.to_dict() | {"rows": file_checksum(folder / ROWS)}
+            content |= {_CHECKSUM: _checksum(content)}
+            text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
             write_whole(folder / REPORT, text + "\n")
+
+
+def _checksum(content: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content).encode())
 
 
 def _missing(path: Path) -> ReportError:

@@ -84,7 +84,9 @@ def seeded(seed: int, requests: Sequence[Request], generator: TextGenerator) -> 
 
 
 def with_landing(requests: Sequence[Request], landing: Landing) -> list[Request]:
-    """Return requests with another landing."""
+    """Return requests with another landing; one that is exact keeps no range."""
+    if landing is Landing.EXACT:
+        return [replace(request, landing=landing, within=None) for request in requests]
     return [replace(request, landing=landing) for request in requests]
 
 

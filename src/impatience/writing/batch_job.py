@@ -23,7 +23,7 @@ from impatience.engines import ENGINES, Engine, Task, choose
 from impatience.errors import DataError, ImpatienceError, OptionError, RunError, SourceError
 from impatience.files import lock_of
 from impatience.lengths import Landing, Length, Unit, aim, parse_length
-from impatience.writing.job_files import open_job, read_field, side_files
+from impatience.writing.job_files import check_ids, open_job, read_field, side_files
 from impatience.writing.writer import Writer, load
 from impatience.writing.writing_systems import ratio_target
 
@@ -100,9 +100,10 @@ def write(
     if isinstance(defaults.target, tuple):
         options["target"] = list(defaults.target)  # as JSON reads it again
     with open_job(source, out, options, weights, restart=restart) as (texts, rejects):
-        done, rejected = set(map(str, read_field(texts, "id"))), set(read_field(rejects, "row"))
+        done, rejected = read_field(texts, "id"), read_field(rejects, "row")
         found, room = len(done), writer.budget if budget is None else budget
         row_numbers: dict[str, int] = {}
+        known = set[str]()
 
         def reject(bad: Mapping[int, _BadRow]) -> None:
             rejects.append([{"row": number, **vars(row)} for number, row in bad.items()])
@@ -115,6 +116,7 @@ def write(
             for window in iter(lambda: list(islice(rows, WINDOW)), []):
                 requests: list[Request] = []
                 bad: dict[int, _BadRow] = {}
+                known.update(row.id for _, row in window if isinstance(row, Request))
                 for number, row in window:
                     if number in rejected or (isinstance(row, Request) and row.id in done):
                         continue
@@ -139,6 +141,7 @@ def write(
             report_rows(len(results), 0)
             errors = {name: error for name, error in written.items() if isinstance(error, SourceError)}
             reject({row_numbers[name]: _BadRow(name, str(error)) for name, error in errors.items()})
+        check_ids(out, source, done, known)
         return JobStatus(len(done), len(rejected), found)
 
 

@@ -8,7 +8,7 @@ jobs. Beside an OUT of another ending lie OUT.rejects and OUT.job.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,26 @@ from impatience.files import JsonLines, lock_file, write_whole
 FORMAT = 4  # of OUT.job.json
 
 
-def read_field(lines: JsonLines, field: str) -> list[Any]:
-    """Return one field of each row; half a line at the end is cut off."""
-    values, whole = [], 0
+def read_field(lines: JsonLines, field: str) -> set[Any]:
+    """Return one field of all rows, each with its own value; half a line at the end is cut off."""
+    values, whole = set(), 0
     for number, (row, end) in enumerate(lines.read(), 1):
-        if row is None or field not in row:
+        value = None if row is None else row.get(field)
+        if not isinstance(value, str | int) or value in values:
             raise RunError(f"{lines.file}, line {number} is damaged. Remove it, and run the same command again.")
-        values.append(row[field])
+        values.add(value)
         whole = end
     lines.truncate(whole)
     return values
+
+
+def check_ids(out: Path, source: Path, done: Set[str], known: Set[str]) -> None:
+    """Refuse texts of an output that no row of its source asks for."""
+    if strange := sorted(done - known):
+        raise RunError(
+            f"{out} has a text with the id {strange[0]!r}, which no row of {source} has: the file was changed. Remove "
+            f"its line, and run the same command again."
+        )
 
 
 def side_files(out: Path) -> tuple[Path, Path]:
