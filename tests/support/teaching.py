@@ -54,7 +54,7 @@ class Scripted:
         found: list[str | None] = []
         for message in messages:
             _, _, source = message.partition("\n\n")
-            found.append(" ".join(split_sentences(source)[::-1][:4]) if source else text_of(message, 3))
+            found.append(" ".join(split_sentences(source)[::-1][:2]) if source else text_of(message, 2))
         return found
 
     def support(self, pairs: Sequence[tuple[str, str]]) -> list[float]:

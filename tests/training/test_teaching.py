@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
 
 from impatience.data import Example
 from impatience.errors import DataError, OptionError, RunError
-from impatience.training.teaching import TeachOptions, human
+from impatience.training.teaching import TeachOptions, filters, human
 from impatience.training.teaching.asks import SHARE, Ask, Document, make_asks, prompts, rows_of
 from impatience.training.teaching.filters import copied, fault, is_document, is_general_turn, novelty
 from impatience.training.teaching.rows import HELD_OUT, Rows
@@ -299,3 +301,11 @@ def test_human_rows_join_the_training_rows_but_none_over_a_held_out_text(
     assert [row["target"] for row in extra] == ["The ferry stays."]
     assert extra[0]["source"].startswith("Summarize it.")
     assert mixed.validation.read_bytes() == plain.validation.read_bytes()
+
+
+def test_the_guide_names_every_fault() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "teaching.md").read_text(encoding="utf-8")
+    table = guide.partition("## The filters")[2].partition("## ")[0]
+    faults = set(re.findall(r'return "([a-z ]+)"', inspect.getsource(filters.fault))) | {"doubted"}
+    assert len(faults) == 13
+    assert {fault for fault in faults if f"`{fault}`" not in table} == set()
