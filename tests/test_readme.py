@@ -38,7 +38,15 @@ from support.toys import byte_level_tokenizer, tiny_model, wordpiece_tokenizer
 ROOT = Path(__file__).parents[1]
 EVALUATION = "docs/evaluation.md"
 WRITING = "docs/writing.md"
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", WRITING, EVALUATION, "docs/serving.md", "docs/architecture.md"]
+DOCUMENTS = [
+    "README.md",
+    "CONTRIBUTING.md",
+    WRITING,
+    EVALUATION,
+    "docs/serving.md",
+    "docs/architecture.md",
+    "docs/teaching.md",
+]
 REGISTRIES: dict[str, Registry[Any]] = {
     registry.package: registry for registry in (METHODS, FAMILIES, METRICS, STRATEGIES, PROTOCOLS)
 }

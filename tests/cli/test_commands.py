@@ -21,6 +21,7 @@ batch
 serve
 train
 recipes
+teach
 data
 data show
 data stats
@@ -96,6 +97,9 @@ def test_help_is_the_same_as_its_snapshot(command: list[str], monkeypatch: pytes
         (["train", "small/toy", "--dry-run", "--resume"], "choose one"),
         (["train", "small/toy", "--resume", "--out", "nowhere"], "nowhere holds no run to resume"),
         (["train", "BINARY"], "not valid YAML"),
+        (["teach", "FOLDER", "--out", "out", "--steps", "0"], "steps=0: give a whole number of at least 1"),
+        (["teach", "FOLDER", "--out", "out", "--resume"], "out holds nothing to resume"),
+        (["teach", "FOLDER", "--out", "out"], "teach a model with at least 3 layers"),
         (["data", "show", "nowhere.csv"], "There is no file 'nowhere.csv'"),
         (["data", "show", "toys"], "Did you mean 'toy'"),
         (["data", "show", "toy", "--split", "dev"], "There is no split 'dev'"),

@@ -8,8 +8,9 @@ from pathlib import Path
 import datasets
 import pytest
 
-from impatience.training import run
+from impatience.training import run, teaching
 from support.recipes import LONG, RUNGS, as_lines, fake_hub_set, stand_in
+from support.teaching import Scripted, save_tiny
 from support.toys import CORPUS
 
 
@@ -32,3 +33,18 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             (tmp_path / f"{name}.{split}.jsonl.xz").write_bytes(lzma.compress(as_lines(rows).encode()))
         (tmp_path / f"{split}.jsonl").write_text(as_lines(own), encoding="utf-8")
     return tmp_path
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
+    class Author(Scripted):
+        pass
+
+    monkeypatch.setattr(teaching.run, "Author", Author)
+    monkeypatch.setattr(teaching.rows, "_PART", 50)
+    return Author
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_tiny(tmp_path_factory.mktemp("chat") / "tiny model")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from impatience.training import run as run_module
 from impatience.training.cuda_graphs import TrainingGraphs, causal_attention
 from impatience.training.run import train
 from impatience.training.run_folder import Run
@@ -134,3 +136,22 @@ def test_prompts_are_padded_on_the_side_the_model_needs() -> None:
     assert prompts(rows, 0, encoder_decoder=True)["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
     padded = {length: pad_to_shape(torch.ones(2, length), 0).shape[1] for length in (1, 64, 65, 512, 513, 1024, 1025)}
     assert padded == {1: 64, 64: 64, 65: 128, 512: 512, 513: 640, 1024: 1024, 1025: 1280}
+
+
+def test_validation_before_the_first_step_writes_no_texts_and_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = toy(train__eval_first=True, train__steps=4, train__eval_steps=2, train__save_steps=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "save_result", _kill)
+        with pytest.raises(KeyboardInterrupt):
+            train(recipe, tmp_path)
+    shutil.rmtree(tmp_path / "checkpoint-4")
+    train(recipe, tmp_path, resume=True)
+    lines = [line for line in Run(tmp_path).metrics() if "eval_loss" in line]
+    assert [(line["step"], "eval_length_mae" in line) for line in lines] == [(0, False), (2, True), (4, True)]
+    assert f"| 0 | {lines[0]['eval_loss']:.4g} |" in " ".join((tmp_path / "README.md").read_text().split())
+
+
+def _kill(*_: Any) -> None:
+    raise KeyboardInterrupt

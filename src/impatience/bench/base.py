@@ -115,13 +115,15 @@ def untrained(shape: str) -> Any:
 
 
 def build(shape: str, seed: int, device: torch.device, dtype: str | None = None) -> Any:
-    """Return a model with random weights; without a dtype, bfloat16 on a GPU and float32 elsewhere."""
+    """Return a model with random weights that never writes EOS; by default bfloat16 on a GPU, float32 elsewhere."""
     if dtype not in (None, "float32", "bfloat16"):
         raise OptionError(f"dtype={dtype!r}: give 'float32' or 'bfloat16'.")
     name = dtype or ("bfloat16" if device.type == "cuda" else "float32")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = untrained(shape)
+    with torch.no_grad():  # logit 0, which of so many is never the largest: no text ends before its limit
+        model.get_output_embeddings().weight[model.config.eos_token_id] = 0
     return model.to(device, getattr(torch, name)).eval()
 
 
@@ -135,12 +137,9 @@ def find_device(name: str | None) -> torch.device:
 
 
 def generate_options(model: Any, prompts: Sequence[Sequence[int]], tokens: int) -> dict[str, Any]:
-    """Return arguments with which ``generate`` writes exactly so many tokens, greedily.
-
-    EOS is an id that the model cannot write, so no text ends early, but ``generate`` still checks for it.
-    """
+    """Return arguments with which ``generate`` writes exactly so many tokens, greedily; it still checks for EOS."""
     ids = torch.tensor(prompts, device=model.device)
-    limits = {"max_new_tokens": tokens, "eos_token_id": model.config.vocab_size, "do_sample": False}
+    limits = {"max_new_tokens": tokens, "do_sample": False}
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), **limits}
 
 

@@ -43,7 +43,7 @@ model = LengthControlled.from_pretrained("{folder / "model"}")
 
 Up to {recipe.train.sample} validation texts for each line, generated greedily with natural landing.
 
-{_table([line for line in metrics if "eval_length_mae" in line and not _repeated(line, metrics)])}
+{_table([line for line in metrics if {"eval_loss", "eval_length_mae"} & line.keys() and not _repeated(line, metrics)])}
 
 ## Training data
 

@@ -133,7 +133,10 @@ class TrainPart:
         None, "stop after this many validations without a better loss; the model of the last step is saved"
     )
     log_steps: PositiveInt = option(20, "steps between lines of progress")
-    eval_first: bool = option(False, "validate before the first step, too: then the signal is silent still")
+    eval_first: bool = option(
+        False,
+        "validate before the first step, too, when the signal is silent still: the loss alone, without a sample",
+    )
     eval_steps: PositiveInt = option(200, "steps between validations, each with a sample of generated lengths")
     save_steps: PositiveInt = option(200, "steps between checkpoints")
     keep_checkpoints: PositiveInt = option(2, "number of checkpoints to keep; older ones are removed")

@@ -86,6 +86,7 @@ def _train_locked(
         checkpoint = run.last_checkpoint(report) if resume else None
         if is_main and resume:
             run.drop_metrics_after(int(checkpoint.name.split("-")[1]) if checkpoint else 0)
+    arguments.eval_on_start = recipe.train.eval_first and checkpoint is None
     trainer = LengthTrainer(model, recipe, run, rows["train"], rows["validation"], arguments)
     trainer.remove_callback(PrinterCallback)
     for callback in (StrengthSchedule(model, recipe), Progress(trainer, report, measure_peak())):
@@ -262,7 +263,6 @@ def training_arguments(recipe: Recipe, folder: Path) -> TrainingArguments:
         logging_first_step=True,
         eval_strategy="steps",
         eval_steps=part.eval_steps,
-        eval_on_start=part.eval_first,
         save_strategy="steps",
         save_steps=part.save_steps,
         prediction_loss_only=True,

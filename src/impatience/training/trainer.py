@@ -162,9 +162,10 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
     # Validation
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """Validate, and add the length error of a sample."""
+        """Validate, and add the length error of a sample; not before the first step, when no text would end in time."""
         output = super().evaluation_loop(*args, **kwargs)
-        output.metrics.update(self.length_error())
+        if self.state.global_step:
+            output.metrics.update(self.length_error())
         return output
 
     @torch.no_grad()

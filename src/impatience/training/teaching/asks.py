@@ -29,8 +29,7 @@ _PHRASES = (
     (math.inf, "in about {words} words"),
 )
 UNNAMED = 0.2  # share of the rows whose prompt does not name the length: the signal alone says it
-PREFIXES = 2  # rows that are made of the first sentences of an answer; of a long one, one for each 30 words
-WORDS_A_PREFIX = 30
+WORDS_A_PREFIX = 30  # a long answer gives one beginning a row for each so many words; one below 60 words gives one
 
 
 @cache
@@ -85,7 +84,8 @@ def make_asks(documents: Sequence[Document], turns: Sequence[str], each: int, ch
                 words = _length(SHORT[0], min(SHORT[1], most), chance)
                 found.append(Ask(chance.choice(prompts()["short_tasks"]), words, document.text, title))
             else:
-                found.append(Ask(chance.choice(prompts()["tasks"]), _length(LONG[0], most, chance), document.text))
+                tasks = [*prompts()["summaries"], *prompts()["tasks"]]
+                found.append(Ask(chance.choice(tasks), _length(LONG[0], most, chance), document.text))
     for turn in turns:
         ended = turn if turn[-1] in ".!?" else f"{turn}."
         found += [Ask(ended, _length(*TURN, chance)) for _ in range(max(1, each // 2))]
@@ -104,10 +104,15 @@ def rows_of(ask: Ask, answer: str, chance: random.Random) -> Iterator[tuple[str,
     """
     sentences = split_sentences(answer)
     counts = list(range(1, len(sentences)))
-    most = max(PREFIXES, len(answer.split()) // WORDS_A_PREFIX)
+    most = max(1, len(answer.split()) // WORDS_A_PREFIX)
     chosen = chance.sample(counts, min(most, len(counts))) if "\n" not in answer.strip() else []
     for target in [answer, *(" ".join(sentences[:count]) for count in chosen)]:
-        yield instruct(ask.instruction, ask.text, _name_length(target, chance)), target
+        yield row_of(ask, target, chance)
+
+
+def row_of(ask: Ask, target: str, chance: random.Random) -> tuple[str, str]:
+    """Return a prompt that names the length of a target, or none, and the target."""
+    return instruct(ask.instruction, ask.text, _name_length(target, chance)), target
 
 
 def _name_length(target: str, chance: random.Random) -> str:

@@ -19,8 +19,8 @@ MOST_REPEATS = 0.12
 """The largest share of an answer's 4-grams that may occur earlier in it: a model that loops had to begin somewhere."""
 _CONTENT = re.compile(r"[^\W\d_]{4,}")
 _BOILERPLATE = re.compile(
-    r"(sure|certainly|of course|here is|here's|here are|absolutely|as an ai|i'm sorry|i am sorry|title:|summary:|"
-    r"headline:|subject:|the text states|the following text|the headline|the title)"
+    r"(sure|certainly|of course|here is|here's|here are|absolutely|as an ai|i'm sorry|i am sorry|the text states|"
+    r"the following text|the headline|the title)(?!\w)|(title|summary|headline|subject):"
 )
 _MARKUP = re.compile(r"```|\*\*|##|\||^\s*([-*•]|\d+[.)])\s", re.MULTILINE)
 _HOLES = re.compile(r"\[[A-Za-z][^\]]*\]|<[A-Za-z][^>]*>")

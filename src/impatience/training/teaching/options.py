@@ -1,4 +1,8 @@
-"""Options of ``impatience teach``; the command line shows the same texts."""
+"""Options of ``impatience teach``; the command line shows the same texts.
+
+The defaults fit each other: about half of the turns, and of the answers, are fit to be learnt. Without texts of one's
+own there are at most 14,000 instructions; with them, their number is bounded by ``answers``.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +16,18 @@ from impatience.errors import OptionError
 class TeachOptions:
     """How many rows to write, and how long to train."""
 
-    turns: int = option(2400, "questions and requests of users that the model invents, about")
-    documents: int = option(1500, "documents that the model writes to give instructions over, about")
-    asks: int = option(3, "instructions over each document and text; half as many lengths for each turn")
-    answers: int = option(12_000, "the most instructions that are answered")
-    doubted: float = option(
-        0.35, "share of the answers over a text that are left out: those that the model doubts most"
+    turns: int = option(3000, "Requests of users that the model invents, about; half as many answers each as `asks`.")
+    documents: int = option(2000, "Documents that the model writes, about; so many answers each as `asks`.")
+    asks: int = option(4, "Instructions over each document and text.")
+    answers: int = option(
+        20_000, "The most answers: the other defaults make up to 14,000, each text of yours as many as `asks`."
     )
-    steps: int = option(2400, "training steps")
-    batch_size: int = option(16, "rows of a step")
-    rank: int = option(16, "rank of the adapters")
-    learning_rate: float = option(4e-4, "learning rate of the adapters")
-    seed: int = option(0, "seed of everything random")
+    doubted: float = option(0.35, "Share of the answers over a text that are left out: those the model doubts most.")
+    steps: int = option(2400, "Training steps: two or three passes over 15,000 rows; fewer for fewer.")
+    batch_size: int = option(16, "Rows of a step.")
+    rank: int = option(16, "Rank of the adapters.")
+    learning_rate: float = option(3e-4, "Learning rate of the adapters.")
+    seed: int = option(0, "Seed of everything random.")
 
     def __post_init__(self) -> None:
         for name in ("asks", "answers", "steps", "batch_size", "rank"):
@@ -34,3 +38,5 @@ class TeachOptions:
                 raise OptionError(f"{name}={getattr(self, name)}: give a whole number of at least 0.")
         if not 0 <= self.doubted < 1:
             raise OptionError(f"doubted={self.doubted}: give a share from 0 to below 1.")
+        if not 0 < self.learning_rate < 1:
+            raise OptionError(f"learning_rate={self.learning_rate}: give a number between 0 and 1.")

@@ -1,7 +1,7 @@
-"""Rows: what the author wrote, kept and dropped, in files that a killed run goes on with.
+"""Rows: what the author wrote, kept and left out, in files that a killed run goes on with.
 
-turns.jsonl, documents.jsonl      what the author invented, and the user's texts
-answers.jsonl                     each ask with its answer, and why it was left out
+turns.jsonl, documents.jsonl      what the author invented
+answers.jsonl                     each ask with its answer, why it was left out, and how far the author believes it
 train.jsonl, validation.jsonl     the rows to train on
 """
 
@@ -12,14 +12,16 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from impatience.errors import DataError, RunError
 from impatience.files import JsonLines, write_whole
-from impatience.training.teaching.asks import Ask, Document, make_asks, rows_of
+from impatience.training.teaching.asks import Ask, Document, make_asks, row_of, rows_of
 from impatience.training.teaching.author import Author
 from impatience.training.teaching.filters import fault
+from impatience.training.teaching.human import Pair, without
 from impatience.training.teaching.options import TeachOptions
 
 HELD_OUT = 20  # one document or turn of so many is kept for validation
@@ -28,10 +30,19 @@ _PART = 2048  # answers that are written before they are saved
 
 
 class Rows:
-    """The folder of the rows."""
+    """The rows of one folder.
 
-    def __init__(self, folder: Path, options: TeachOptions, report: Callable[[str], None]) -> None:
-        self.folder, self.options, self.report = folder, options, report
+    Args:
+        folder: Where the files are.
+        options: How many to write.
+        reads: Says whether the model to teach reads a text whole; others are left out.
+        report: Takes lines of progress.
+    """
+
+    def __init__(
+        self, folder: Path, options: TeachOptions, reads: Callable[[str], bool], report: Callable[[str], None]
+    ) -> None:
+        self.folder, self.options, self.reads, self.report = folder, options, reads, report
 
     @property
     def train(self) -> Path:
@@ -48,17 +59,20 @@ class Rows:
         """True if all rows are written; the training rows are written last."""
         return self.train.exists()
 
-    def write(self, author: Callable[[], Author], texts: Sequence[str]) -> None:
-        """Write what is missing; the author is called only if anything is."""
+    def write(self, make_author: Callable[[], Author], texts: Sequence[str], human: Sequence[Pair] = ()) -> None:
+        """Write what is missing; the author is made only if it has to write something."""
         if self.complete:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        writer = author()
-        options = self.options
-        turns = self._once("turns", lambda: [{"text": turn} for turn in writer.turns(options.turns)])
-        own = self._once("documents", lambda: [asdict(document) for document in writer.documents(options.documents)])
-        self.report(f"{len(turns)} turns, {len(own)} documents, {len(texts)} texts of yours")
-        documents = [Document(**row) for row in own] + [Document(text) for text in texts]
+        author, options = cache(make_author), self.options
+        turns = self._once("turns", lambda: [{"text": turn} for turn in author().turns(options.turns)])
+        own = self._once("documents", lambda: [asdict(document) for document in author().documents(options.documents)])
+        known = {row["text"]: Document(**row) for row in own} | {text: Document(text) for text in texts}
+        documents = [document for document in known.values() if self.reads(document.text)]
+        self.report(
+            f"{len(turns):,} turns, {len(own):,} documents, {len(texts):,} texts of yours; left out, because the model "
+            f"would not read them whole: {len(known) - len(documents):,}"
+        )
         chance = random.Random(f"{options.seed} asks")
         chance.shuffle(documents)
         held, rest = documents[: len(documents) // HELD_OUT], documents[len(documents) // HELD_OUT :]
@@ -66,8 +80,8 @@ class Rows:
         held_turns, other_turns = all_turns[: len(turns) // HELD_OUT], all_turns[len(turns) // HELD_OUT :]
         asks = [("validation", ask) for ask in make_asks(held, held_turns, options.asks, chance)]
         asks += [("train", ask) for ask in make_asks(rest, other_turns, options.asks, chance)]
-        answered = self._answer(writer, asks[: options.answers])
-        self._save(answered)
+        answered = self._answer(author, asks[: options.answers])
+        self._save(answered, without(human, [document.text for document in held]))
 
     def _once(self, name: str, make: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
         """Return the rows of a file, which is written if it is missing."""
@@ -76,44 +90,38 @@ class Rows:
             write_whole(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in make()))
         return [row for row, _ in JsonLines(file).read() if row]
 
-    def _answer(self, author: Author, asks: Sequence[tuple[str, Ask]]) -> list[dict[str, Any]]:
-        """Answer what was not answered before, part by part; each answer of a document is checked by its author."""
+    def _answer(self, author: Callable[[], Author], asks: Sequence[tuple[str, Ask]]) -> list[dict[str, Any]]:
+        """Answer what was not answered before, part by part; each answer over a text is checked by its author."""
         file = JsonLines(self.folder / "answers.jsonl")
         done: list[dict[str, Any]] = []
         end = 0
         for row, position in file.read():
             end = position
-            if row is None or len(done) >= len(asks) or row["ask"] != asks[len(done)][1].to_dict():
+            if row is None or len(done) >= len(asks) or row.get("ask") != asks[len(done)][1].to_dict():
                 raise RunError(f"{file.file} does not fit these options. Teach into another folder with --out.")
             done.append(row)
         file.truncate(end)
         while part := asks[len(done) : len(done) + _PART]:
-            answers = author.answers([ask.message() for _, ask in part])
+            answers = author().answers([ask.message() for _, ask in part])
             rows: list[dict[str, Any]] = [
-                {"split": split, "ask": ask.to_dict(), "answer": answer}
+                {"split": split, "ask": ask.to_dict(), "answer": answer, "fault": fault(ask, answer)}
                 for (split, ask), answer in zip(part, answers, strict=True)
             ]
-            kept = [row for row in rows if row["ask"]["text"] and not _fault(row)]
-            support = author.support([(row["ask"]["text"], row["answer"]) for row in kept])
+            kept = [row for row in rows if row["ask"]["text"] and not row["fault"]]
+            support = author().support([(row["ask"]["text"], row["answer"]) for row in kept])
             for row, value in zip(kept, support, strict=True):
                 row["support"] = round(value, 4)
             file.append(rows)
             done += rows
-            self.report(f"{len(done):,} of {len(asks):,} answers, {sum(not _fault(row) for row in done):,} kept")
+            fit = sum(not row["fault"] for row in done)
+            self.report(f"{len(done):,} of {len(asks):,} answers, {fit:,} of them fit to be learnt")
         return done
 
-    def _save(self, answered: Sequence[dict[str, Any]]) -> None:
+    def _save(self, answered: Sequence[dict[str, Any]], human: Sequence[Pair]) -> None:
         """Leave out the answers that their author believes least, and write the rows; those to train on last."""
-        faults = [_fault(row) for row in answered]
-        values = sorted(
-            row["support"] for row, wrong in zip(answered, faults, strict=True) if not wrong and "support" in row
-        )
-        bound = values[int(self.options.doubted * len(values))] if values else 0.0
-        faults = [
-            wrong or ("doubted" if row.get("support", 1.0) < bound else "")
-            for row, wrong in zip(answered, faults, strict=True)
-        ]
-        self.report(f"answers left out: {dict(Counter(filter(None, faults)))}")
+        doubted = self._doubted(answered)
+        faults = [row["fault"] or ("doubted" if number in doubted else "") for number, row in enumerate(answered)]
+        self.report(f"answers left out: {dict(Counter(filter(None, faults)).most_common())}")
         for split, file in (("validation", self.validation), ("train", self.train)):
             chance = random.Random(f"{self.options.seed} {split}")
             pairs = [
@@ -127,6 +135,8 @@ class Rows:
                     f"Only {len(pairs)} rows for {split} are left of {len(answered)} answers. Ask for more turns and "
                     f"documents, or name a larger model with --teacher."
                 )
+            if split == "train":
+                pairs += [row_of(ask, target, chance) for ask, target in human]
             lines = [
                 json.dumps({"id": f"{split}-{number}", "source": source, "target": target}, ensure_ascii=False)
                 for number, (source, target) in enumerate(pairs)
@@ -136,6 +146,17 @@ class Rows:
             shown = ", ".join(str(words[round(share * (len(words) - 1))]) for share in (0.05, 0.25, 0.5, 0.75, 0.95))
             self.report(f"{len(pairs):,} rows for {split}; words at 5, 25, 50, 75, 95 %: {shown}")
 
+    def _doubted(self, answered: Sequence[dict[str, Any]]) -> set[int]:
+        """Return the places of the answers that are believed least, of statements and of questions alike.
 
-def _fault(row: dict[str, Any]) -> str:
-    return fault(Ask(**row["ask"]), row["answer"])
+        A question states nothing, so the author believes any of them less than a statement.
+        """
+        found: set[int] = set()
+        for asks in (False, True):
+            values = sorted(
+                (row["support"], number)
+                for number, row in enumerate(answered)
+                if "support" in row and row["answer"].rstrip().endswith("?") is asks
+            )
+            found.update(number for _, number in values[: int(self.options.doubted * len(values))])
+        return found
