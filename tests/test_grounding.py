@@ -32,6 +32,11 @@ def test_they_are_found_where_they_are() -> None:
     assert foreign_words(text, SOURCE) == ("1998", "Oslo", "3.5 million")
 
 
+def test_a_name_is_found_wherever_it_stands_if_it_is_known_to_be_one() -> None:
+    found = find_foreign("Oslo grows. The people of Oslo eat.", SOURCE)
+    assert [(word.text, word.start) for word in found] == [("Oslo", 0), ("Oslo", 26)]
+
+
 @pytest.mark.parametrize(
     ("source", "text"),
     [

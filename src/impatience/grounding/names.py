@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from impatience.grounding.known import SMALL, Source, is_mixed, pieces_of
 from impatience.grounding.numbers import Part
+from impatience.grounding.source import SMALL, Source, is_mixed, pieces_of
 from impatience.grounding.words import MONTHS, fold, is_common, is_ordinary, table
 
 _STOP = re.compile(r"[.!?…。]['\"”’»)\]]*\s|[\n\r]")

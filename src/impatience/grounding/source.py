@@ -171,6 +171,6 @@ def dotted(parts: Sequence[Part], text: str) -> set[str]:
 
 
 @lru_cache(maxsize=16)
-def known(source: str) -> Source:
+def indexed(source: str) -> Source:
     """Return a source, indexed; candidates for the same request are checked against the same source."""
     return Source(source)
