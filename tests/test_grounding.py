@@ -118,6 +118,7 @@ def test_what_the_source_says_otherwise_is_known(source: str, text: str) -> None
         ("A bakery in Voss.", "Oslo is large. The people of Oslo eat.", ("Oslo",)),
         ("A bakery in Voss.", "Jens Stoltenberg was there.", ("Jens", "Stoltenberg")),
         ("A bakery in Voss.", "Oslo's bakery is good.", ("Oslo",)),
+        ("A bakery in Voss.", "The bakery fed Dr. Hansen for a week.", ("Hansen",)),
         ("A bakery in Voss.", "New Bakery Opens In Bergen", ("Bergen",)),
         ("A bakery in Bergström's house.", "A bakery in Bergen.", ("Bergen",)),
         ("A bakery in Voss.", "The bakery got an iPhone, and the BBC came by H5N1.", ("iPhone", "BBC", "H5N1")),
