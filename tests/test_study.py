@@ -85,6 +85,7 @@ def test_a_table_of_a_benchmark_shows_what_each_way_costs(tmp_path: Path, monkey
     for way, run, spent in (("natural", "500m-taught-0", 21.0), ("prompted-cut", "500m-asked-0", 55.0)):
         folder = tmp_path / "results" / "benchmarks" / f"lifebench-{way}"
         folder.mkdir(parents=True)
+        (folder / "rows.parquet").touch()
         found = scores({"finished": 1.0, "rougeL": math.nan, "equal_to_ls": 90.0, "tokens_spent": spent})
         by_group = {group: scores({"equal_to_ld": value}) for group, value in groups.items()}
         EvalReport({"name": run}, {}, 2, found, by_group, {}).save(folder)
