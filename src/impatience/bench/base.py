@@ -137,10 +137,10 @@ def find_device(name: str | None) -> torch.device:
 def generate_options(model: Any, prompts: Sequence[Sequence[int]], tokens: int) -> dict[str, Any]:
     """Return arguments with which ``generate`` writes exactly so many tokens, greedily.
 
-    EOS is an id that the model cannot write, so no text ends early, but ``generate`` still checks for it.
+    EOS is barred, so no text ends early, but ``generate`` still checks for it.
     """
     ids = torch.tensor(prompts, device=model.device)
-    limits = {"max_new_tokens": tokens, "eos_token_id": model.config.vocab_size, "do_sample": False}
+    limits = {"max_new_tokens": tokens, "suppress_tokens": [model.config.eos_token_id], "do_sample": False}
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), **limits}
 
 
