@@ -32,6 +32,11 @@ def test_they_are_found_where_they_are() -> None:
     assert foreign_words(text, SOURCE) == ("1998", "Oslo", "3.5 million")
 
 
+def test_a_name_is_found_wherever_it_stands_if_it_is_known_to_be_one() -> None:
+    found = find_foreign("Oslo grows. The people of Oslo eat.", SOURCE)
+    assert [(word.text, word.start) for word in found] == [("Oslo", 0), ("Oslo", 26)]
+
+
 @pytest.mark.parametrize(
     ("source", "text"),
     [
@@ -113,6 +118,7 @@ def test_what_the_source_says_otherwise_is_known(source: str, text: str) -> None
         ("A bakery in Voss.", "Oslo is large. The people of Oslo eat.", ("Oslo",)),
         ("A bakery in Voss.", "Jens Stoltenberg was there.", ("Jens", "Stoltenberg")),
         ("A bakery in Voss.", "Oslo's bakery is good.", ("Oslo",)),
+        ("A bakery in Voss.", "The bakery fed Dr. Hansen for a week.", ("Hansen",)),
         ("A bakery in Voss.", "New Bakery Opens In Bergen", ("Bergen",)),
         ("A bakery in Bergström's house.", "A bakery in Bergen.", ("Bergen",)),
         ("A bakery in Voss.", "The bakery got an iPhone, and the BBC came by H5N1.", ("iPhone", "BBC", "H5N1")),

@@ -43,6 +43,12 @@ def test_nothing_can_be_trained_on_a_benchmark(name: str, split: str, tmp_path: 
         load(name, split, data_dir=tmp_path)
 
 
+def test_a_set_of_the_hub_says_how_to_train_on_it(tmp_path: Path) -> None:
+    put(tmp_path, "xsum", ROWS)
+    with pytest.raises(OptionError, match=r"has xsum\.jsonl\.xz, .* on the hub's set, .* folder without that file"):
+        load("xsum", "train", data_dir=tmp_path)
+
+
 def test_training_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     put(tmp_path, "compression", ROWS)
     arguments = ("train", "small/toy", "--set", "data.train=compression", "--data", str(tmp_path))

@@ -34,6 +34,13 @@ def test_wrong_requests_are_refused() -> None:
             replace(Request("a", "It rained.", 3), **wrong)
 
 
+def test_what_an_example_cannot_say_is_not_left_out() -> None:
+    assert Request("a", "It rained.", 3).as_example().source == "It rained."
+    for more in ({"instruction": "Sing."}, {"history": (("user", "Hi."),)}):
+        with pytest.raises(OptionError, match="no instruction and no history"):
+            replace(Request("a", "It rained.", 3), **more).as_example()
+
+
 def test_an_instruction_needs_no_source() -> None:
     request = Request("a", "", 3, instruction="Write about the sea.")
     assert (request.text, request.instruction, request.task) == ("", "Write about the sea.", None)

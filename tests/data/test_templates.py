@@ -12,7 +12,7 @@ QUESTION = Example("q1", "answer: a king context: There was a king.", "Who was t
 
 
 def test_templates_make_prompts_and_messages() -> None:
-    assert list(TEMPLATES) == ["summarize", "question", "rewrite", "title", "chat", "instruct"]
+    assert list(TEMPLATES) == [*TASKS, "instruct"]
     assert TEMPLATES["summarize"].prompt(EXAMPLE) == EXAMPLE.source
     assert TEMPLATES["summarize"].prompt(EXAMPLE, "summarize: ") == f"summarize: {EXAMPLE.source}"
     assert TEMPLATES["chat"].messages(EXAMPLE) == [{"role": "user", "content": EXAMPLE.source}]
@@ -28,6 +28,7 @@ def test_an_instruction_is_closed_before_the_length_is_named() -> None:
     assert instruct("Thank them", "They came.") == "Thank them\n\nThey came."
 
 
-def test_tasks_are_instructions() -> None:
+def test_tasks_are_instructions_in_the_words_of_the_templates() -> None:
     assert list(TASKS) == ["summarize", "rewrite", "title", "question", "description", "post", "abstract", "chat"]
-    assert [task for task, instruction in TASKS.items() if not instruction.endswith("text.")] == ["question", "chat"]
+    assert [task for task, instruction in TASKS.items() if "the text below" not in instruction] == ["chat"]
+    assert [task for task in TASKS if TASKS[task] != TEMPLATES[task].instruction] == ["question"]

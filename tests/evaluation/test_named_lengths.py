@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from impatience import attach
-from impatience.data import Encoder, Request
+from impatience.data import TASKS, Encoder, Request, instruct
 from impatience.decoding.generator import TextGenerator
 from impatience.evaluation import load_evaluated_model
 from impatience.lengths import Unit
@@ -61,6 +61,12 @@ def test_the_task_of_a_request_goes_before_the_template() -> None:
     own.pad = lambda rows: seen.extend(rows) or TextGenerator.pad(own, rows)  # type: ignore[method-assign, func-returns-value]
     STRATEGIES["prompted"](limit=1).write(own, [request])
     assert own.tokenizer.decode(seen[0]).startswith("user: Write exactly 7 words, and nothing but the text itself.")
+
+
+def test_every_task_is_put_to_a_taught_model_as_a_writer_puts_it() -> None:
+    for task in ("summarize", "rewrite", "title", "description", "post", "abstract"):
+        prompt = read(taught(), Request("a", CORPUS[0], 7, task=task))
+        assert prompt == f"user: {instruct(TASKS[task], CORPUS[0], '7 words')}\nassistant: "
 
 
 def test_a_taught_model_is_known_by_its_template(tmp_path: Path) -> None:

@@ -26,10 +26,10 @@ def prompt_of(writer: Writer, task: str | None, text: str = NOTE) -> str:
 
 
 def test_a_chat_model_reads_the_task_and_the_length(writer: Writer) -> None:
-    assert prompt_of(writer, None) == f"user: Summarize the following text. Answer in 9 words.\n\n{NOTE}\nassistant: "
-    assert "Rewrite the following text. Answer in 9 words." in prompt_of(writer, "rewrite")
-    assert "a title for the following text. Answer in 9 words." in prompt_of(writer, "title")
-    assert "a question that the following text answers. Answer in 9 words." in prompt_of(writer, "question")
+    assert prompt_of(writer, None) == f"user: Summarize the text below. Answer in 9 words.\n\n{NOTE}\nassistant: "
+    assert "Rewrite the text below. Answer in 9 words." in prompt_of(writer, "rewrite")
+    assert "a title for the text below. Answer in 9 words." in prompt_of(writer, "title")
+    assert "a question that the text below answers. Answer in 9 words." in prompt_of(writer, "question")
     assert prompt_of(writer, "chat") == f"user: {NOTE} Answer in 9 words.\nassistant: "
 
 
@@ -87,7 +87,7 @@ def test_a_trained_model_reads_as_in_training_and_another_task_is_announced_once
         assert caplog.messages == []
         for _ in range(2):
             assert "Rewrite the text below." in prompt_of(writer, "rewrite")
-        assert "Write a title for the text below." in prompt_of(writer, "post"), "which it has no words for"
+        assert "Write a post about the text below." in prompt_of(writer, "post")
     assert caplog.messages == [
         f"This model was trained for the task 'title', not {task!r}: expect less of it." for task in ("rewrite", "post")
     ]

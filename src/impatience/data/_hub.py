@@ -15,7 +15,7 @@ from typing import Any
 
 from impatience.data._built import Benchmark
 from impatience.data.base import Dataset, Example, OnBad, make_example, number_repeated_ids
-from impatience.errors import DataError
+from impatience.errors import DataError, OptionError
 from impatience.registry import require
 
 log = logging.getLogger(__name__)
@@ -34,9 +34,15 @@ class HubSet(Dataset):
     def _read(
         self, split: str, _part: str, path: Path | None, _options: Mapping[str, str], on_bad: OnBad | None
     ) -> Iterator[Example]:
-        if self.benchmark and self.benchmark.is_in(path):
-            return self.benchmark.examples(split, path=path, on_bad=on_bad)
-        return self._from_hub(split)
+        if not (self.benchmark and self.benchmark.is_in(path)):
+            return self._from_hub(split)
+        if split != "test":
+            raise OptionError(
+                f"The data folder has {self.benchmark.name}.jsonl.xz, which is for measuring only: it has no split "
+                f"{split!r}, and nothing is trained on it. To train on the hub's set, as the paper does, name a data "
+                f"folder without that file."
+            )
+        return self.benchmark.examples(split, path=path, on_bad=on_bad)
 
     def _from_hub(self, split: str) -> Iterator[Example]:
         yield from number_repeated_ids(self._filled(self._call("load_dataset", split=split), split))

@@ -12,7 +12,6 @@ from impatience.lengths import Landing, Unit
 from impatience.registry import nearest
 
 MOST = 10_000_000  # the largest target in any unit
-_MESSAGES = ("chat", "instruct")  # tasks whose text is a message to the model
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -92,10 +91,16 @@ class Request:
 
         The message of a chat is an instruction, not a source.
         """
-        if self.task in _MESSAGES or not self.text.strip():
+        if self.task == "chat" or not self.text.strip():
             return ""
         return "\n\n".join((self.whole or self.text, self.instruction, *(text for _, text in self.history))).strip()
 
     def as_example(self) -> Example:
-        """Return the source as an example without a target, for an ``Encoder``."""
+        """Return the source as an example without a target, for an ``Encoder``, which reads nothing else.
+
+        Raises:
+            OptionError: If there is an instruction or history.
+        """
+        if self.instruction.strip() or self.history:
+            raise OptionError("A prompt by a template has no instruction and no history. Write the text by a Writer.")
         return Example(self.example or self.id or "The text", self.text, "")

@@ -65,24 +65,19 @@ def instruct(instruction: str, text: str = "", length: str = "") -> str:
 
 TEMPLATES: dict[str, Template] = {
     "summarize": Template("a text is summarised", "Summarize the text below."),
+    "rewrite": Template("a text is rewritten", "Rewrite the text below."),
+    "title": Template("a text is given a title", "Write a title for the text below."),
     "question": Template(
         "an answer and its passage give the question",
         "Write the question to which the answer below is found in the context.",
         (_ANSWER_AND_CONTEXT, "answer: … context: …"),
     ),
-    "rewrite": Template("a text is rewritten", "Rewrite the text below."),
-    "title": Template("a text is given a title", "Write a title for the text below."),
+    "description": Template("a text is described in a line", "Write a meta description for the text below."),
+    "post": Template("a text is made a post", "Write a post about the text below."),
+    "abstract": Template("a text is given an abstract", "Write an abstract of the text below."),
     "chat": Template("the source is a message to the model as it stands"),
     "instruct": Template("the source is an instruction, with the text that it is about, if there is one"),
 }
-TASKS = {
-    "summarize": "Summarize the following text.",
-    "rewrite": "Rewrite the following text.",
-    "title": "Write a title for the following text.",
-    "question": "Write a question that the following text answers.",
-    "description": "Write a meta description for the following text.",
-    "post": "Write a post about the following text.",
-    "abstract": "Write an abstract of the following text.",
-    "chat": "",  # the text is the user's message
-}
-"""Tasks of a request: shortcuts for instructions to a model that takes any."""
+TASKS = {name: template.instruction for name, template in TEMPLATES.items() if name != "instruct"}
+TASKS["question"] = "Write a question that the text below answers."  # any text; the template needs the answer
+"""Tasks of a request, with their instructions to a model that takes any. Each is also the name of a template."""

@@ -49,7 +49,7 @@ class Dataset(ABC):
     summary: str  # description in one line
     licence: str  # licence of the texts
     splits: tuple[str, ...] = ("train", "validation", "test")  # names of its splits; empty if any split may be read
-    measure_only: bool = False  # nothing may be trained on its texts: the one split that it has is "test"
+    measure_only: bool = False  # nothing may be trained on its files: the one split that they have is "test"
     parts: tuple[str, ...] = ()  # names of its parts, as in ``elife:impact``; the last one is the default
     part_key: str = ""  # key of an example's ``meta`` that holds its part
     options: Mapping[str, str] = field(default_factory=dict)  # options after a question mark, with their meaning

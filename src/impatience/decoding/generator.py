@@ -147,8 +147,7 @@ class TextGenerator:
 
     def is_title(self, request: Request) -> bool:
         """Check whether a request asks for a title."""
-        trained = self.encoder.template is TEMPLATES["title"]
-        return request.task == "title" or (trained and not request.task and not request.instruction)
+        return not request.instruction and self.encoder.for_task(request.task).template is TEMPLATES["title"]
 
     def encode_sources(self, requests: Sequence[Request], *, steered: bool = False) -> list[list[int]]:
         """Return the prompts of requests, with lengths if the model was taught to read them and is steered."""

@@ -74,10 +74,8 @@ def is_supported(first: Result, result: Result) -> bool:
 
 def distance(request: Request, length: int) -> int:
     """Return how far a length is from what a request asks for; within a range it is 0."""
-    if request.within is not None and request.accepts(length):
-        return 0
-    nearest = request.target if request.within is None else min(request.within, key=lambda end: abs(end - length))
-    return abs(length - nearest)
+    first, last = request.within or (request.target, request.target)
+    return max(first - length, length - last, 0)
 
 
 def _shared(first: Result, result: Result) -> int:

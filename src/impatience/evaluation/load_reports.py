@@ -148,7 +148,7 @@ def _read_rows(report: EvalReport) -> Rows:
     try:
         names = [name for name in pyarrow.parquet.read_schema(file).names if name not in TEXTS]
         table = pyarrow.parquet.read_table(file, columns=names)
-        if report.rows not in (None, file_checksum(file)):
+        if report.rows_sha256 not in (None, file_checksum(file)):
             raise ReportError(f"{file} is damaged: it was changed after its report was written. {rescore(file.parent)}")
     except FileNotFoundError:
         raise ReportError(f"{file} is missing. Compare the whole folder, not report.json alone.") from None

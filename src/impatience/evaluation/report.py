@@ -26,7 +26,7 @@ from impatience.evaluation.aggregation import Score as Score
 from impatience.files import write_whole
 
 CONFIG, PREDICTIONS, ROWS, REPORT = "config.json", "predictions.jsonl", "rows.parquet", "report.json"
-_CHECKSUM = "crc32"  # field of report.json with the checksum of the others; earlier versions wrote none
+CHECKSUM = "crc32"  # field of report.json, and of each prediction, with the checksum of the others
 _MAX_NAMED = 8  # reports that an error lists
 
 Scores = Mapping[str, Score]
@@ -47,7 +47,7 @@ class EvalReport:
     groups: Mapping[str, Scores]  # scores of each group of the protocol, in the protocol's order
     buckets: Mapping[str, Scores]  # scores by target length: "300-350" holds targets from 300 to 349
     folder: Path | None = None  # None if it was never saved
-    rows: str | None = None  # SHA-256 of rows.parquet; None if it is not known
+    rows_sha256: str | None = None  # checksum of rows.parquet; None if it is not known
 
     @classmethod
     def load(cls, path: Path) -> EvalReport:
@@ -59,7 +59,7 @@ class EvalReport:
         file = path / REPORT if path.is_dir() else path
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-            if content.pop(_CHECKSUM, None) not in (None, _checksum(content)):
+            if content.pop(CHECKSUM, None) not in (None, field_checksum(content)):
                 raise ValueError("it was changed after it was written")
             report = cls(
                 content["config"],
@@ -69,7 +69,7 @@ class EvalReport:
                 {name: _read_scores(scores) for name, scores in content["groups"].items()},
                 {name: _read_scores(scores) for name, scores in content["buckets"].items()},
                 file.parent,
-                content.get("rows"),
+                content.get("rows_sha256"),
             )
         except (FileNotFoundError, NotADirectoryError):
             raise _missing(path) from None
@@ -82,19 +82,20 @@ class EvalReport:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, without its folder; None stands for NaN and infinity."""
         plain: dict[str, Any] = finite(asdict(self))
-        del plain["folder"], plain["rows"]
+        del plain["folder"], plain["rows_sha256"]
         return plain
 
     def save(self, folder: Path) -> None:
         """Write report.json, with checksums of itself and of the rows beside it, to notice bytes that have changed."""
         with catch_write_errors(folder):
-            content = self.to_dict() | {"rows": file_checksum(folder / ROWS)}
-            content |= {_CHECKSUM: _checksum(content)}
+            content = self.to_dict() | {"rows_sha256": file_checksum(folder / ROWS)}
+            content |= {CHECKSUM: field_checksum(content)}
             text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
             write_whole(folder / REPORT, text + "\n")
 
 
-def _checksum(content: Mapping[str, Any]) -> int:
+def field_checksum(content: Mapping[str, Any]) -> int:
+    """Return the CRC-32 of fields, to notice bytes that have changed; earlier versions wrote none."""
     return zlib.crc32(json.dumps(content).encode())
 
 

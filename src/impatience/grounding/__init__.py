@@ -16,10 +16,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from impatience.grounding.known import Source, known
 from impatience.grounding.mentions import mentions_of
 from impatience.grounding.names import Names
 from impatience.grounding.numbers import Mention, Part, parts_of
+from impatience.grounding.source import Source, indexed
 from impatience.grounding.words import MONTHS, language_of, words_of
 
 __all__ = ["ForeignWord", "find_foreign", "foreign_words"]
@@ -47,7 +47,7 @@ def foreign_words(text: str, source: str) -> tuple[str, ...]:
 
 def find_foreign(text: str, source: str) -> tuple[ForeignWord, ...]:
     """Return where a text has names and numbers that its source does not have, in the order of the text."""
-    parts, have = parts_of(text), known(source)
+    parts, have = parts_of(text), indexed(source)
     language = language_of(words_of(text)) or have.language
     mentions = [one for one in mentions_of(parts, text, (language,)) if not _is_item(one, text)]
     spans = [(one.start, one.end) for one in mentions if not have.numbers.has(one)]

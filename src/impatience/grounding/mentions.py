@@ -28,7 +28,6 @@ _PARTS = {
     "tenth": 10, "tenths": 10, "eighths": 8,
 }  # fmt: skip
 _GLYPHS = {"½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4)}
-_DECADES = {word: 10 * value for value, word in enumerate(table("decades"), start=2)}
 _HEDGES = frozenset(table("hedges"))
 _CLOCK = re.compile(r"([01]?\d|2[0-3])\.[0-5]\d")
 _NOON = {"noon": 720, "midday": 720, "midnight": 0}
@@ -200,9 +199,6 @@ def _single(part: Part, place: int) -> tuple[Mention | None, int]:
         return Mention(part.start, part.end, (12.0,), time=_NOON[word]), place + 1
     if word in _VAGUE:
         return Mention(part.start, part.end, (_SCALES.get(word[:-1], 0.0),), span=_VAGUE[word]), place + 1
-    if word in _DECADES:
-        ten = _DECADES[word]
-        return Mention(part.start, part.end, (float(ten),), span=(1900 + ten, 1909 + ten)), place + 1
     if word == "half":
         return Mention(part.start, part.end, (*_share(1, 2), 2.0)), place + 1
     if word in _ORDINALS and _ORDINALS[word] > 2:

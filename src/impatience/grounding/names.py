@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from impatience.grounding.known import SMALL, Source, is_mixed, pieces_of
 from impatience.grounding.numbers import Part
+from impatience.grounding.source import SMALL, Source, is_mixed, pieces_of
 from impatience.grounding.words import MONTHS, fold, is_common, is_ordinary, table
 
 _STOP = re.compile(r"[.!?…。]['\"”’»)\]]*\s|[\n\r]")
@@ -16,7 +16,6 @@ _SHORT = frozenset(table("abbreviations"))
 _TITLES = frozenset(table("titles"))
 _LONGEST = 8  # words that an acronym stands for
 _SPELT_ALIKE = frozenset(("us", "who", "it", "aids"))  # acronyms that are words, too
-_CODES = frozenset(("2d", "3d"))
 _VERBS = frozenset(table("verbs"))
 _GERMAN_NOUN = re.compile(
     r"(ung|heit|keit|schaft|tion|tat|nis|tum|ling|chen|ismus|enz|anz|zeit|jahr|tag)(en|s|n|e|er|es)?$"
@@ -98,7 +97,7 @@ class Names:
         part, source = self.parts[place], self.source
         word = part.folded
         if part.code:
-            if word in source.words or word in source.lower or word in source.joined or word in _CODES:
+            if word in source.words or word in source.lower or word in source.joined:
                 return True
             pieces = pieces_of(part.text)
             named = any(len(piece) > 1 and not piece.isdecimal() for piece in pieces)
@@ -110,33 +109,16 @@ class Names:
         acronym = part.text[:-1] if part.text.endswith("s") and part.text[:-1].isupper() else part.text
         if acronym.isupper() and len(acronym) <= 6 and (fold(acronym) in source.words or source.spells(acronym)):
             return True
-        if self._is_joined(place):
-            return True
         if is_mixed(part):
             pieces = [piece for piece in pieces_of(part.text) if len(piece) > 1]
             if pieces and all(source.has_word(piece, self.language) for piece in pieces):
                 return True
-        dot = self.text[part.end : part.end + 1] == "."
-        if dot and len(word) > 2 and place + 1 < len(self.parts) and source.has_beginning(word):
-            return True
         return self.language == "de" and source.has_part(word)
 
     def _has_piece(self, piece: str) -> bool:
         if piece.isdecimal():
             return float(piece) in self.source.numbers.values
         return len(piece) < 2 or self.source.has_word(piece, self.language)
-
-    def _is_joined(self, place: int) -> bool:
-        """Check for a word that the source writes in one, or with a hyphen: "Git Hub", "e-Government"."""
-        word = self.parts[place].folded
-        for other, joined in ((place - 1, -1), (place + 1, 1)):
-            if 0 <= other < len(self.parts):
-                a, b = (other, place) if joined < 0 else (place, other)
-                if self.parts[b].start - self.parts[a].end <= 1:
-                    whole = self.parts[a].folded + self.parts[b].folded
-                    if whole in self.source.words or whole in self.source.joined:
-                        return True
-        return any(word[:at] in self.source.words and word[at:] in self.source.words for at in range(3, len(word) - 2))
 
     def _spelt_out(self, sentence: Sentence, unknown: set[int]) -> set[int]:
         """Return the unknown words of runs whose initials the source has as an acronym."""

@@ -55,7 +55,7 @@ def parts_of(text: str) -> list[Part]:
     """Split a text into words and numbers."""
     found = []
     for match in PART.finditer(text):
-        kind, suffix, code = match.lastgroup or "word", match["suffix"] or "", bool(match["code"] or match["tail"])
+        suffix, code = match["suffix"] or "", bool(match["code"] or match["tail"])
         kind = next(k for k in ("date", "time", "number", "fraction", "word") if match[k] is not None)
         folded = fold(match["word"]) if kind == "word" and not code else fold(match.group())
         if kind == "number" and not code:

@@ -30,7 +30,6 @@ _INFLECTED = (
     ("est", ""), ("est", "e"), ("ly", ""), ("ly", "le"), ("al", ""), ("ally", ""), ("ic", ""), ("y", ""), ("y", "e"),
     ("en", ""), ("men", "man"), ("ers", "er"), ("less", ""), ("ful", ""),
 )  # fmt: skip
-_PREFIXES = ("un", "re", "non", "pre", "over", "under", "mis", "dis", "co", "multi", "micro", "bio", "neuro", "inter")
 
 _ANY_WORD = re.compile(r"[^\W\d_]+")
 
@@ -85,9 +84,6 @@ def is_common(folded: str) -> bool:
     words = _common()
     if is_listed(folded) or (len(folded) > 6 and _COMMON_ENDING.search(folded)):
         return True
-    for prefix in _PREFIXES:
-        if folded.startswith(prefix) and len(folded) > len(prefix) + 3 and is_common(folded[len(prefix) :]):
-            return True
     return any(folded[:at] in words and folded[at:] in words for at in range(4, len(folded) - 3))
 
 

@@ -63,8 +63,8 @@ class DataPart:
     )
     template: str = option(
         "summarize",
-        "the prompt template: summarize, question, rewrite, title, chat or instruct; a data set may name another, "
-        "as in squad_qg?template=question",
+        "the prompt template: summarize, rewrite, title, question, description, post, abstract, chat or instruct; a "
+        "data set may name another, as in squad_qg?template=question",
     )
     prefix: str = option("", "text before every source, e.g. 'summarize: ' for T5")
     max_source_tokens: PositiveInt = option(1024, "sources are cut to this many tokens")

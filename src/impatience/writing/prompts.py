@@ -141,8 +141,8 @@ class Prompts:
         return instruct(instruction, request.text, length) if instruction else instruct(request.text, "", length)
 
     def _template(self, request: Request) -> str:
-        """Return the template of a request's task; a task that has none is put as the model's own."""
-        return request.task if request.task in TEMPLATES else self.task
+        """Return the name of the template of a request's task."""
+        return request.task or self.task
 
     def count_tokens(self, text: str) -> int:
         """Count the tokens of a text alone."""

@@ -55,6 +55,13 @@ def find_files(checkout: Path, pattern: str, origin: str) -> list[Path]:
     return sorted(files, key=lambda path: path.relative_to(checkout).as_posix())
 
 
+def read_json_lines(checkout: Path, name: str, origin: str) -> list[Any]:
+    """Return the records of a file of a checkout, one JSON value a line."""
+    (file,) = find_files(checkout, name, origin)
+    with file.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
 class SplitWriter:
     """Writes records to one file for each split; all files appear when everything is written, or none does."""
 

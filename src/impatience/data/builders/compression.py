@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from impatience.data.builders._writing import find_files, write_benchmark
+from impatience.data.builders._writing import read_json_lines, write_benchmark
 
 ORIGIN = "JuseonDo/InstructCMP"
 FILE = "dataset/Google/google_test.jsonl"
@@ -13,14 +12,11 @@ FILE = "dataset/Google/google_test.jsonl"
 
 def build(checkout: Path, out: Path) -> dict[str, int]:
     """Write ``compression.jsonl.xz``, for measuring only, with the first compression of each sentence."""
-    (file,) = find_files(checkout, FILE, ORIGIN)
-    with file.open(encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
     return write_benchmark(
         out,
         "compression",
         (
             {"id": f"compression-{number}", "source": row["text"], "target": row["summaries"][0]}
-            for number, row in enumerate(rows)
+            for number, row in enumerate(read_json_lines(checkout, FILE, ORIGIN))
         ),
     )

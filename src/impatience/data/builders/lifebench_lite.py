@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from impatience.data.builders._writing import find_files, write_benchmark
+from impatience.data.builders._writing import read_json_lines, write_benchmark
 
 ORIGIN = "LIFEBench/LIFEBench"
 FILE = "data/data_lite.jsonl"
@@ -13,9 +12,6 @@ FILE = "data/data_lite.jsonl"
 
 def build(checkout: Path, out: Path) -> dict[str, int]:
     """Write ``lifebench_lite.jsonl.xz``, for measuring only."""
-    (file,) = find_files(checkout, FILE, ORIGIN)
-    with file.open(encoding="utf-8") as lines:
-        rows = [row for row in map(json.loads, lines) if row["lang"] == "en"]
     return write_benchmark(
         out,
         "lifebench_lite",
@@ -26,6 +22,7 @@ def build(checkout: Path, out: Path) -> dict[str, int]:
                 "target": "",
                 "meta": {"category": row["category"], "type": row["type"], "licence": "MIT"},
             }
-            for row in rows
+            for row in read_json_lines(checkout, FILE, ORIGIN)
+            if row["lang"] == "en"
         ),
     )

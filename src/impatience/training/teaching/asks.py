@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from impatience.data import instruct
-from impatience.lengths import Unit, measure, split_sentences
+from impatience.lengths import Unit, measure, name_length, split_sentences
 
 SHORT = (5, 28)  # words of a title and the like
 LONG = (10, 400)  # words of other texts; over a document at most ``SHARE`` of its words
@@ -119,5 +119,4 @@ def _name_length(target: str, chance: random.Random) -> str:
     if chance.random() < UNNAMED:
         return ""
     unit = chance.choices((Unit.WORDS, Unit.CHARACTERS, Unit.SENTENCES), (6, 1, 1))[0]
-    length = measure(target, unit)
-    return f"{length} {unit if length != 1 else unit.removesuffix('s')}"
+    return name_length(measure(target, unit), unit)

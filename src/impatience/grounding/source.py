@@ -76,10 +76,6 @@ class Source:
         """Check whether the source has a word that means the same: "US" and "American"."""
         return (group := same_group(folded)) is not None and group in self.groups
 
-    def has_beginning(self, folded: str) -> bool:
-        """Check whether a word of the source begins so: "Gov." of "government"."""
-        return any(word.startswith(folded) for word in self._by_beginning.get(folded[:3], ()))
-
     def has_part(self, folded: str) -> bool:
         """Check for compounds: whether a word of the source is in this one, or this one in a word of the source."""
         if len(folded) >= 4 and any(folded in word for word in self.words):
@@ -171,6 +167,6 @@ def dotted(parts: Sequence[Part], text: str) -> set[str]:
 
 
 @lru_cache(maxsize=16)
-def known(source: str) -> Source:
+def indexed(source: str) -> Source:
     """Return a source, indexed; candidates for the same request are checked against the same source."""
     return Source(source)
