@@ -385,6 +385,14 @@ def test_the_report_explains_length_and_ending(page: WritingPage, landing: str, 
     assert len(page.text().split()) == int(report.split()[0])
 
 
+def test_words_that_are_not_in_the_source_are_said_once(page: WritingPage) -> None:
+    report = {"length": 43, "target": 40, "unit": "words", "landed": "missed", "finished": False, "looping": False}
+    report |= {"eos_probability": 0.1, "taken_back": 0, "unsupported": ["Bergen", "1998"], "note": ""}
+    assert page.evaluate_module("report_text.js", "m.endingSentences(a, 'exact')", report) == (
+        "Also, the text breaks off. Not in the source: Bergen, 1998."
+    )
+
+
 def test_a_text_over_its_length_is_shown_on_a_second_ring(page: WritingPage) -> None:
     page.server.script.append(fake_server.write_too_long)
     for label, excess in (("43 of 40 words, 3 too many", 0.075), ("40 of 40 words", 0)):
