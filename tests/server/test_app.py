@@ -117,7 +117,7 @@ def test_the_text_of_a_document_is_read(client: Client) -> None:
     assert (reply.status, reply.json) == (200, {"text": "The ferry."})
     assert client("/v1/documents", b"The\nferry.").json == {"text": "The\nferry."}
     refused = client("/v1/documents?name=scan.pdf", b"%PDF-nonsense")
-    assert (refused.status, refused.error["code"]) == (400, "invalid_source")
+    assert (refused.status, refused.error["code"], refused.error["param"]) == (400, "invalid_source", None)
     assert refused.error["message"].startswith("'scan.pdf' cannot be read as a PDF")
 
 

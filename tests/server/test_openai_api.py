@@ -270,7 +270,7 @@ def test_messages_that_say_that_no_tool_was_called_are_accepted(plain: Client) -
     ("changed", "param", "message"),
     [
         ({"extra_body": {}}, "target", "no length"),
-        ({"extra_body": {"target": {"words": -1}}}, "target.words", "greater than or equal to 1"),
+        ({"extra_body": {"target": {"words": -1}}}, "target.words", "a whole number from 1"),
         ({"extra_body": TARGET | {"targets": 3}}, "targets", "Unknown field 'targets'"),
         ({"extra_body": TARGET | {"landing": "soft"}}, "landing", "'at_most'"),
         ({"max_tokens": 5}, "max_tokens", "Leave out the limit"),
@@ -375,6 +375,7 @@ def test_a_taught_model_reads_the_whole_chat_and_the_length(writer: Writer) -> N
         turns = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Thank them"}]
         reply = chat(client, messages=turns, extra_body={"target": {"words": [5, 7]}})
         assert (reply.report["target"], reply.report["within"]) == (6, [5, 7])
+        assert (reply.usage.report["target"], reply.usage.report["within"]) == (6, [5, 7])
         client.completions.create(model=NAME, prompt="Thank them", max_tokens=9)
     assert read == [
         "system: Be kind.\nuser: Thank them. Answer in 6 words.\nassistant: ",

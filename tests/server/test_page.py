@@ -165,6 +165,11 @@ def test_any_length_of_a_range_is_on_target(page: WritingPage) -> None:
     expect(page("#single .ring")).to_have_attribute("aria-valuetext", "42 of 30–36 words, 6 too many")
     page("#slider").press("ArrowRight")
     expect(page("#last")).to_have_value("42")
+    page("#length").fill("")
+    page("#slider").press("ArrowLeft")
+    expect(page("#last")).to_have_value(re.compile("^[1-9]"))
+    page("#length").fill("35")
+    page("#last").fill("42")
     page.select("unit", "characters")
     expect(page("#last")).to_have_value("250")
     page.check_accessibility()
@@ -378,6 +383,14 @@ def test_the_report_explains_length_and_ending(page: WritingPage, landing: str, 
     assert page.server.requests[0]["landing"] == landing
     assert ("removed" in page.report()) == (landing == "at_most")
     assert len(page.text().split()) == int(report.split()[0])
+
+
+def test_words_that_are_not_in_the_source_are_said_once(page: WritingPage) -> None:
+    report = {"length": 43, "target": 40, "unit": "words", "landed": "missed", "finished": False, "looping": False}
+    report |= {"eos_probability": 0.1, "taken_back": 0, "unsupported": ["Bergen", "1998"], "note": ""}
+    assert page.evaluate_module("report_text.js", "m.endingSentences(a, 'exact')", report) == (
+        "Also, the text breaks off. Not in the source: Bergen, 1998."
+    )
 
 
 def test_a_text_over_its_length_is_shown_on_a_second_ring(page: WritingPage) -> None:

@@ -72,3 +72,9 @@ def test_sentences_go_on_over_pages_and_their_numbers() -> None:
     assert join_lines(pages).startswith("The ferry leaves at seven in the morning and it comes back.")
     assert join_lines(pages).endswith("The end.")
     assert join_lines(["2024\nwas dry."]) == "2024 was dry."
+
+
+def test_a_book_is_joined_line_by_line() -> None:
+    """To look at the whole text before each line would take hours."""
+    page = "The ferry leaves at seven in the morning and has a re-\ngistered crew, and it goes on to Holm."
+    assert join_lines([page] * 20_000).count(" a registered crew, ") == 20_000

@@ -7,11 +7,16 @@ from typing import Annotated
 from typer import Option
 
 from impatience.errors import OptionError
-from impatience.lengths import Length, parse_length
+from impatience.lengths import Length, Unit, parse_length
 
-Asked = tuple[str | None, Length | float]  # a unit with a length or range in it, or None with a ratio
+Asked = tuple[Length, Unit] | float  # a length or range, or a share of the source's length
 
-_UNITS = {"--words": "words", "--chars": "characters", "--sentences": "sentences", "--tokens": "tokens"}
+_UNITS = {
+    "--words": Unit.WORDS,
+    "--chars": Unit.CHARACTERS,
+    "--sentences": Unit.SENTENCES,
+    "--tokens": Unit.TOKENS,
+}
 
 Words = Annotated[
     str | None,
@@ -34,8 +39,8 @@ def parse_lengths(*values: str | None) -> list[Asked]:
         raise OptionError(f"Give the length once, with one of {', '.join(names)}; got {', '.join(given) or 'none'}.")
     ((name, text),) = given.items()
     if name == "--ratio":
-        return [(None, _ratio(part)) for part in text.split(",")]
-    return [(_UNITS[name], length) for length in _lengths(text, name)]
+        return [_ratio(part) for part in text.split(",")]
+    return [(length, _UNITS[name]) for length in _lengths(text, name)]
 
 
 def _lengths(text: str, option: str) -> list[Length]:

@@ -74,36 +74,32 @@ def read_wish(
         raise OptionError(f"--ask and --task {task}: give one of them.")
     found = find_preset(preset) if preset is not None else None
     if all(value is None for value in lengths) and (found or not needs_length):
-        asked: list[Asked] = [(str(found.unit), found.length)] if found else []
+        asked: list[Asked] = [(found.length, found.unit)] if found else []
     else:
         asked = parse_lengths(*lengths)
     if found:
         landing = landing if any(endings) else str(found.landing)
-        task = found.task if task is ask is None else task
+        task = found.task if task is None and ask is None else task
     return Wish(asked, landing, task, ask or "")
 
 
 def make_requests(files: Sequence[str], wish: Wish) -> tuple[list[Request], bool]:
     """Read the files, and return a request for each file and length, and whether a file could not be used."""
     from impatience.data import Request
-    from impatience.lengths import Landing, Unit, aim
+    from impatience.lengths import Landing, aim
     from impatience.writing.writing_systems import ratio_target
 
     texts, failed = _read_texts(files, wish)
     requests = []
     for file, text in texts.items():
-        for unit, length in wish.lengths:
-            if unit is None:
-                if not text:
-                    raise OptionError("--ratio is a share of a source, and there is none. Give a length, e.g. --words.")
-                target, target_unit = ratio_target(text, float(length))  # type: ignore[arg-type]
-                within = None
-            else:
-                target_unit = Unit(unit)
-                target, within = aim(length, wish.landing)
+        for asked in wish.lengths:
+            if isinstance(asked, float) and not text:
+                raise OptionError("--ratio is a share of a source, and there is none. Give a length, e.g. --words.")
+            length, unit = ratio_target(text, asked) if isinstance(asked, float) else asked
+            target, within = aim(length, wish.landing)
             requests.append(
                 Request(
-                    *(file, text, target, target_unit, Landing(wish.landing)),
+                    *(file, text, target, unit, Landing(wish.landing)),
                     task=wish.task,
                     within=within,
                     instruction=wish.ask,

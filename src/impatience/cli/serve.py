@@ -36,7 +36,14 @@ def serve(
     them.
     """
     server = import_server()
-    limits = server.Limits(requests, budget, max_source, max_target, max_body, seconds)
+    limits = server.Limits(
+        requests=requests,
+        budget=budget,
+        source_characters=max_source,
+        target_tokens=max_target,
+        body_bytes=max_body,
+        seconds=seconds,
+    )
     access = server.Access(server.read_key(key_file), tuple(allow_origin or ()), log_texts)
     server.check_host(host, access.key)
     logging.basicConfig(

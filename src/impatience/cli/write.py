@@ -15,16 +15,7 @@ from typer import Argument, Option
 
 from impatience.cli.garbage_collection import collect_garbage_rarely
 from impatience.cli.interrupts import stoppable
-from impatience.cli.lengths import (
-    AtMost,
-    Chars,
-    Exact,
-    Natural,
-    Ratio,
-    Sentences,
-    Tokens,
-    Words,
-)
+from impatience.cli.lengths import AtMost, Chars, Exact, Natural, Ratio, Sentences, Tokens, Words
 from impatience.cli.options import Engine, Model, Workers
 from impatience.cli.requests import Ask, For, Task, make_requests, read_wish
 from impatience.engines import choose, in_order
@@ -158,11 +149,12 @@ def batch(
     check_tries(tries)
     if task is not None and task not in TASKS:
         raise OptionError(f"--task {task}: give one of {', '.join(TASKS)}.")
-    unit, length = wish.lengths[0] if wish.lengths else (None, None)
+    asked = wish.lengths[0] if wish.lengths else None
+    target, unit = asked if isinstance(asked, tuple) else (None, Unit.WORDS)
     defaults = jobs.RowDefaults(
-        Unit(unit or "words"),
-        target=length if unit else None,  # type: ignore[arg-type]
-        ratio=None if unit else length,  # type: ignore[arg-type]
+        unit,
+        target=target,
+        ratio=asked if isinstance(asked, float) else None,
         landing=Landing(wish.landing),
         task=wish.task,
         ask=wish.ask,

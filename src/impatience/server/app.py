@@ -137,7 +137,7 @@ def _add_other_routes(app: FastAPI, service: Service) -> None:
         except ClientDisconnected:
             return Response(status_code=499)
         except ImpatienceError as error:
-            raise to_api_error(error, "") from error
+            raise to_api_error(error, None) from error
         return json_reply({"text": text})
 
     @app.get("/v1/models")

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from impatience.data import MOST
 from impatience.errors import ImpatienceError, TargetError, UnsupportedModelError
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -57,7 +58,7 @@ class ApiError(Exception):
         return headers | ({"WWW-Authenticate": "Bearer"} if self.status == 401 else {})
 
 
-def to_api_error(error: BaseException, source_field: str) -> ApiError:
+def to_api_error(error: BaseException, source_field: str | None) -> ApiError:
     """Return the error that a client gets for an exception; ``source_field`` is the request's field with the text."""
     if isinstance(error, ApiError):
         return error
@@ -78,9 +79,14 @@ def validation_error(error: Mapping[str, Any], content_type: str | None) -> ApiE
         message = f"The request is not read as JSON. {given}: send the header Content-Type: application/json."
         return ApiError(400, message, kind)
     message = str(error["msg"]).removeprefix("Value error, ")
+    place = tuple(error["loc"][1:])
     if kind == "json_invalid":
         field = ""
-    elif tuple(error["loc"][1:2]) == ("target",) and kind in _TARGET_MISTAKES:
+    elif place[:1] == ("target",) and kind in _TARGET_MISTAKES:
         units = "Give one of words, characters, sentences and tokens"
         message = f'{_TARGET_MISTAKES[kind]}. {units}, as in {{"words": 40}}'
+    elif place[:1] == ("target",) and len(place) > 1:  # the length beside the name of a unit
+        message = f"it is no length. Give a whole number from 1 to {MOST:,}, or a range as in [120, 160]"
+    elif kind == "extra_forbidden":
+        message = "unknown field. Leave it out"
     return ApiError(400, f"{field or 'The request'}: {message}.", kind, field or None)

@@ -170,7 +170,7 @@ def finish_reason(result: Result) -> str:
 
 def _usage(result: Result, source_tokens: int) -> dict[str, Any]:
     """Return the counts of tokens, and a short report: LangChain keeps the usage, and no field of our own beside it."""
-    kept = ("length", "target", "unit", "landed", "finished", "looping", "unsupported")
+    kept = ("length", "target", "within", "unit", "landed", "finished", "looping", "unsupported")
     report = {name: value for name, value in report_fields(result).items() if name in kept}
     total = source_tokens + result.tokens
     counts = {"prompt_tokens": source_tokens, "completion_tokens": result.tokens, "total_tokens": total}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from impatience.lengths import STOPS, unspaced
@@ -31,16 +31,13 @@ def join_lines(pages: Sequence[str]) -> str:
     lines = [line for page in pages for line in _lines(page, numbered=len(pages) > 1)]
     if not lines:
         return ""
-    known = Counter(word.lower() for line, _ in lines for word in _WORD.findall(line))
+    known = Counter(_whole_words(line for line, _ in lines))
     widths = sorted(len(line) for line, _ in lines)
     width = widths[int(0.95 * len(widths))]
-    text = lines[0][0]
+    text = ""
     for (line, _), (following, blank) in pairwise(lines):
-        if _ends_paragraph(line, following, blank, width):
-            text += f"\n\n{following}"
-        else:
-            text = _join(text, following, known)
-    return text.replace(_SOFT, "").translate(_LIGATURES)
+        text += f"{line}\n\n" if _ends_paragraph(line, following, blank, width) else _before(line, following, known)
+    return f"{text}{lines[-1][0]}".replace(_SOFT, "").translate(_LIGATURES)
 
 
 def _lines(page: str, *, numbered: bool) -> Iterator[tuple[str, bool]]:
@@ -54,6 +51,15 @@ def _lines(page: str, *, numbered: bool) -> Iterator[tuple[str, bool]]:
         if line:
             yield line, blank
         blank = not line
+
+
+def _whole_words(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the words of lines in lower case, without the halves around a hyphen at the end of a line."""
+    broken = False
+    for line in lines:
+        words = _WORD.findall(line.lower())
+        yield from words[broken : len(words) - _hyphenated(line)]
+        broken = _hyphenated(line)
 
 
 def _ends_paragraph(line: str, following: str, blank: bool, width: int) -> bool:
@@ -71,21 +77,21 @@ def _hyphenated(text: str) -> bool:
     return text.endswith(_HYPHENS) and text[-2:-1].isalnum()
 
 
-def _join(text: str, following: str, known: Counter[str]) -> str:
-    """Join a text and the line that follows it, and undo the hyphenation of a word."""
-    if not _hyphenated(text):
-        return text + ("" if unspaced(text[-2:]) and unspaced(following[:2]) else " ") + following
-    if text.endswith(_SOFT):
-        return text[:-1] + following
-    ends, begins = re.search(r"[^\W\d_]+$", text[:-1]), re.match(r"[^\W\d_]+", following)
+def _before(line: str, following: str, known: Counter[str]) -> str:
+    """Return a line as it stands before the one that follows it in its paragraph: with a space, or less its hyphen."""
+    if not _hyphenated(line):
+        return line if unspaced(line[-2:]) and unspaced(following[:2]) else f"{line} "
+    whole = line[:-1]
+    if line.endswith(_SOFT):
+        return whole
+    ends, begins = re.search(r"[^\W\d_]+$", whole), re.match(r"[^\W\d_]+", following)
     if ends is None or begins is None:
-        return text + following  # between numbers, e.g. 2019-2020
+        return line  # between numbers, e.g. 2019-2020
     first, last = ends[0].lower(), begins[0].lower()
     in_compound = following[len(last) : len(last) + 1] == "-"
     if last in _JOINING and not in_compound:
-        return f"{text} {following}"
+        return f"{line} "
     if known[f"{first}{last}"] and begins[0].islower():
-        return text[:-1] + following
-    # "first" stands alone at the end of its line, too, and so does "last" at the beginning of the next.
-    compound = in_compound or known[f"{first}-{last}"] or (known[first] > 1 and known[last] > 1)
-    return text + following if compound or not begins[0].islower() else text[:-1] + following
+        return whole
+    compound = in_compound or known[f"{first}-{last}"] or (known[first] and known[last])
+    return line if compound or not begins[0].islower() else whole

@@ -120,10 +120,9 @@ class Prompts:
     def _encode(self, request: Request) -> list[int]:
         try:
             if self.takes_chats:
-                messages = [{"role": role, "content": text} for role, text in request.history]
-                return encode_chats(self.tokenizer, [[*messages, {"role": "user", "content": self._message(request)}]])[
-                    0
-                ]
+                turns = (*request.history, ("user", self._message(request)))
+                (ids,) = encode_chats(self.tokenizer, [[{"role": role, "content": text} for role, text in turns]])
+                return ids
             if self.takes_instructions:
                 return self.encoder().prompt(Example("The text", self._message(request), ""))
             if self.trained:

@@ -77,9 +77,10 @@ for (const field of [length, last]) {
 }
 slider.addEventListener("input", () => moveRange(currentSliderValues()[slider.value]));
 
-/** Sets the length, and moves a range with it. */
+/** Sets the length, and moves a range with it; the fields may be empty. */
 function moveRange(value) {
-  setLength(value, { end: Math.round((value * Number(last.value)) / Number(length.value)) });
+  const { target, last: end } = single.next;
+  setLength(value, { end: Math.round((value * end) / target) });
 }
 
 find("#units").addEventListener("change", () => {

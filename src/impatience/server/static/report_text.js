@@ -35,14 +35,13 @@ export function lengthSentence(report) {
 export function endingSentences(report, landing) {
   const { landed, eos_probability: probability, taken_back: removed, unsupported = [], note } = report;
   const percent = probability < 0.01 ? "less than 1 %" : `${Math.round(100 * probability)} %`;
-  const said = lengthSentence(report);
-  const unsaid = [fault(report), unsupportedWords(report)].filter((problem) => problem && !said.includes(problem));
+  const unsaid = lengthSentence(report).includes(fault(report)) ? "" : fault(report);
   return [
     landed === "natural" && `The model chose to end here, with a probability of ${percent}.`,
     landed === "forced" && !fault(report) && `The length was enforced: the model's own probability of ending here was ${percent}.`,
     landed === "missed" && landing === "natural" &&
       `Choose ${report.within ? "" : "Exact or "}At most to enforce the length.`,
-    unsaid.length > 0 && `Also, ${unsaid.join(", and ")}.`,
+    unsaid && `Also, ${unsaid}.`,
     unsupported.length > 0 && `Not in the source: ${unsupported.join(", ")}.`,
     removed > 0 && `${formatCount(removed, "characters")} shown at the end ${removed === 1 ? "was" : "were"} removed.`,
     note,
