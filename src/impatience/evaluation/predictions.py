@@ -6,7 +6,6 @@ Each file is complete or, in the case of the predictions, complete up to the las
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
@@ -64,15 +63,12 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise ReportError(f"{folder / CONFIG} is damaged ({error!r}). Start again in another folder.") from error
 
 
-_CHECKSUM = "crc32"  # field of a line with the checksum of the others
-
-
 class Predictions:
     """The predictions of an evaluation's folder: one line each, added a batch at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.file = folder, folder / PREDICTIONS
-        self._lines = JsonLines(self.file)
+        self._lines = JsonLines(self.file, checked=True)
 
     @property
     def started(self) -> bool:
@@ -101,8 +97,7 @@ class Predictions:
         """Add a batch and flush it to the disk."""
         with catch_write_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            rows = [{"batch": batch, **vars(prediction)} for prediction in predictions]
-            self._lines.append({**row, _CHECKSUM: _checksum(row)} for row in rows)
+            self._lines.append({"batch": batch, **vars(prediction)} for prediction in predictions)
 
     def chunks(self, size: int = 1000) -> Iterator[list[Prediction]]:
         """Read the predictions in chunks of a size."""
@@ -113,17 +108,12 @@ class Predictions:
     def _rows(self) -> Iterator[tuple[dict[str, Any], int]]:
         """Read each row with the position of its end; half a line at the end is left out."""
         for number, (row, position) in enumerate(self._lines.read(), 1):
-            if row is None or row.pop(_CHECKSUM, None) not in (None, _checksum(row)):
+            if row is None:
                 raise ReportError(
                     f"{self.file}, line {number} is damaged. Remove it and all lines after it, and continue with "
                     "--resume."
                 )
             yield row, position
-
-
-def _checksum(row: Mapping[str, Any]) -> int:
-    """Return the CRC-32 of a row, to notice bytes that have changed; rows of earlier versions have none."""
-    return zlib.crc32(json.dumps(row).encode())
 
 
 def _parse(row: Mapping[str, Any], name: Path) -> Prediction:
