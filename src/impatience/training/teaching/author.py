@@ -45,11 +45,11 @@ class Author:
             self.base.generation_config.pad_token_id = self.tokenizer.pad_token_id or self.tokenizer.eos_token_id
         model = attach(self.base, "none", tokenizer=self.tokenizer)
         self._generator = TextGenerator(model, Encoder(self.tokenizer, False, "chat", 10**6))
-        self._chance = random.Random(f"{seed} author")
-        torch.manual_seed(seed)
+        self._chance, self._seed = random.Random(f"{seed} author"), seed
 
     def turns(self, count: int) -> list[str]:
         """Invent about so many turns of users; those about programs or lengths are left out."""
+        torch.manual_seed(self._seed)
         chat = self.tokenizer.apply_chat_template([{"role": "user", "content": _MARK}], tokenize=False)
         head, openings = chat.split(_MARK)[0], prompts()["openings"]
         begun = [opening for opening in openings for _ in range(max(1, count // len(openings)))][:count]
@@ -59,6 +59,7 @@ class Author:
 
     def documents(self, count: int) -> list[Document]:
         """Write about so many documents of all kinds; those that are cut, marked up or too short are left out."""
+        torch.manual_seed(self._seed + 1)  # the same, also where a run is continued that has its turns
         asked, languages = [], []
         for _ in range(count):
             kind, subject = self._chance.choice(prompts()["kinds"]), self._chance.choice(prompts()["subjects"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
+import zlib
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -56,6 +57,7 @@ def teach(
     options = options or TeachOptions()
     recipe = make_recipe(model, out, options)
     plan = {"model": model, "teacher": teacher or model, "texts": len(texts), **asdict(options)}
+    plan["texts_crc32"] = zlib.crc32(json.dumps(list(texts)).encode())
     with lock_folder(out / "rows", RunError):
         _check_plan(out / "rows" / "teach.json", plan, resume)
         Rows(out / "rows", options, _print).write(lambda: Author(teacher or model, options.seed), texts)
@@ -118,7 +120,12 @@ def _check_plan(file: Path, plan: dict[str, Any], resume: bool) -> None:
     folder = file.parents[1]
     if not resume:
         raise RunError(f"{folder} was begun already. Continue with --resume, or name another folder with --out.")
-    before = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        before = dict(json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError):
+        raise RunError(
+            f"{file} is damaged. Restore it from a copy, or name another folder with --out."
+        ) from None
     rows_options = set(plan) - {"model", "steps", "batch_size", "rank", "learning_rate"}
     if changed := sorted(name for name in rows_options if before.get(name) != plan[name]):
         raise RunError(
