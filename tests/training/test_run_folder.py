@@ -20,6 +20,7 @@ from impatience.data import load
 from impatience.errors import RunError
 from impatience.files import lock_folder
 from impatience.sources import toy as toys
+from impatience.training import run_folder
 from impatience.training.checkpoint import mark_complete
 from impatience.training.run import train
 from impatience.training.run_folder import Run
@@ -57,6 +58,19 @@ def test_full_disk_is_seen_before_the_unfinished_checkpoint_is_removed(
     ):
         raise RuntimeError("unexpected pos 64 vs 0")  # as torch reports it
     assert not folder.exists()
+
+
+def test_full_disk_is_reported_for_recipe_and_metrics_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder, "write_whole", full)
+        with pytest.raises(RunError, match="No space left for the recipe"):
+            Run.start(tmp_path, toy(), FACTS)
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(RunError, match="No space left for metrics"):
+        Run(tmp_path).log({"step": 1})
 
 
 def test_full_disk_is_reported_for_the_model_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

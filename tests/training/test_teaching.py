@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from impatience.errors import RunError
-from impatience.training.teaching import run, rows
+from impatience.training.teaching import rows, run
 from impatience.training.teaching.asks import Document
 from impatience.training.teaching.options import TeachOptions
 from impatience.training.teaching.rows import Rows

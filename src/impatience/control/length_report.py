@@ -18,10 +18,9 @@ from impatience.judging import Landed, judge, judge_landing
 from impatience.lengths import Landing, Unit, decode, ends_sentence
 from impatience.vocabulary import Vocabulary, open_character
 
-
 NO_NUMBERS = (
-    "The model's scores are not numbers (NaN), so its text means nothing. Its weights are damaged, or its type of numbers "
-    "is too small for it: load it with dtype=torch.float32."
+    "The model's scores are not numbers (NaN), so its text means nothing. Its weights are damaged, or its type of "
+    "numbers is too small for it: load it with dtype=torch.float32."
 )
 
 

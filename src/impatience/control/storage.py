@@ -255,7 +255,7 @@ def load_prompt(name: str | Path) -> dict[str, Any]:
         raise ModelFilesError(
             f"{PROMPT} of {name} {'has lost' if path else 'is lost, with'} {', '.join(lost)}: the model would be asked "
             f"in other words than it was trained with. Restore the file from a copy; or, to do without, remove "
-            f"\"prompt\" from {SETTINGS}."
+            f'"prompt" from {SETTINGS}.'
         )
     return prompt
 

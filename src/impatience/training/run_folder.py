@@ -48,8 +48,9 @@ class Run:
         cls.refuse_existing(folder)
         folder.mkdir(parents=True, exist_ok=True)
         run = cls(folder, recipe.train.keep_checkpoints)
-        run.save_recipe(recipe)
-        write_whole(folder / "run.json", json.dumps(facts, indent=2) + "\n")
+        with run.needing_room("the recipe"):
+            run.save_recipe(recipe)
+            write_whole(folder / "run.json", json.dumps(facts, indent=2) + "\n")
         return run
 
     def save_recipe(self, recipe: Recipe) -> None:
@@ -221,7 +222,7 @@ class Run:
     def log(self, metrics: dict[str, Any]) -> None:
         """Append one line to the metrics; JSON has no NaN and no infinity, so these are left out."""
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        with self.needing_room("metrics"), (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(finite) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:

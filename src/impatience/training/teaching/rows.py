@@ -88,8 +88,8 @@ class Rows:
             end = position
             if row is None:
                 raise RunError(
-                    f"{file.file}, line {len(done) + 1} is damaged. Remove it and all lines after it, and continue with "
-                    f"--resume."
+                    f"{file.file}, line {len(done) + 1} is damaged. Remove it and all lines after it, and continue "
+                    f"with --resume."
                 )
             if len(done) >= len(asks) or row["ask"] != asks[len(done)][1].to_dict():
                 raise RunError(f"{file.file} does not fit these options. Teach into another folder with --out.")

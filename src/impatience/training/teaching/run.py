@@ -123,9 +123,7 @@ def _check_plan(file: Path, plan: dict[str, Any], resume: bool) -> None:
     try:
         before = dict(json.loads(file.read_text(encoding="utf-8")))
     except (ValueError, TypeError):
-        raise RunError(
-            f"{file} is damaged. Restore it from a copy, or name another folder with --out."
-        ) from None
+        raise RunError(f"{file} is damaged. Restore it from a copy, or name another folder with --out.") from None
     rows_options = set(plan) - {"model", "steps", "batch_size", "rank", "learning_rate"}
     if changed := sorted(name for name in rows_options if before.get(name) != plan[name]):
         raise RunError(
