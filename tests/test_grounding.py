@@ -147,6 +147,13 @@ def test_digits_of_codes_and_suffixes_are_read() -> None:
     assert values("one more, nineteen twenty") == [(19.0,), (20.0,)]
 
 
+def test_decimals_beside_a_month_are_no_days() -> None:
+    source = "Prices rose by 3.5% in March, 2.1% in April and 0.4% in May. In June 2010 it was 2.5%."
+    assert foreign_words(source, source) == ()
+    assert foreign_words("Prices rose in March, 2.1% of them twice.", source) == ()
+    assert foreign_words("It was on 9 March.", "It was on 3 March, and they had waited for 9 years.") == ("9",)
+
+
 _TEXTS = st.text(st.sampled_from("ab AB.,:-'’1905 %\nßøÆα–½ \u00a0éM"), max_size=60)
 
 

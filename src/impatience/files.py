@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from filelock import FileLock, Timeout
 from impatience.errors import ImpatienceError, ModelFilesError
 
 LOCK = ".lock"
+CHECKSUM = "crc32"  # field of rows and reports with the checksum of the others
 
 
 def read_object(file: Path) -> dict[str, Any]:
@@ -104,10 +106,14 @@ def _locked(path: Path, file: Path, error: type[ImpatienceError]) -> Iterator[No
 
 
 class JsonLines:
-    """A file of JSON objects, one a line, that only grows; a kill may leave half a line at its end."""
+    """A file of JSON objects, one a line, that only grows; a kill may leave half a line at its end.
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    If it is ``checked``, each line has the checksum of its other fields, ``crc32``, to notice bytes that have changed;
+    lines of earlier versions have none.
+    """
+
+    def __init__(self, file: Path, *, checked: bool = False) -> None:
+        self.file, self.checked = file, checked
 
     def read(self) -> Iterator[tuple[dict[str, Any] | None, int]]:
         """Yield each row, None if it is damaged, and the position of its end.
@@ -126,7 +132,11 @@ class JsonLines:
                 row = None
                 with suppress(ValueError, RecursionError):
                     row = json.loads(line)
-                yield row if isinstance(row, dict) else None, position
+                if not isinstance(row, dict) or (
+                    self.checked and row.pop(CHECKSUM, None) not in (None, field_checksum(row))
+                ):
+                    row = None
+                yield row, position
 
     def truncate(self, size: int) -> None:
         """Cut the file off at a position; make it if there is none."""
@@ -135,7 +145,8 @@ class JsonLines:
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows; they are on disk when this returns. If they cannot be written, none of them is added."""
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        checked = ({**row, CHECKSUM: field_checksum(row)} for row in rows) if self.checked else rows
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in checked)
         if not lines:
             return
         size = self.file.stat().st_size if self.file.exists() else 0
@@ -148,3 +159,8 @@ class JsonLines:
             with suppress(OSError):
                 os.truncate(self.file, size)  # half a line here would damage the next one
             raise
+
+
+def field_checksum(content: Mapping[str, Any]) -> int:
+    """Return the CRC-32 of fields, to notice bytes that have changed; earlier versions wrote none."""
+    return zlib.crc32(json.dumps(content).encode())

@@ -9,7 +9,8 @@ import torch
 
 from impatience import attach
 from impatience.control.segments import find_segments
-from impatience.errors import TargetError
+from impatience.errors import OptionError, TargetError
+from impatience.families import FAMILIES
 from support.toys import EOS, tiny_model
 
 METHODS = ["glide", "pre", "rpe", "lrpe"]
@@ -73,3 +74,23 @@ def test_a_target_for_a_row_of_several_texts_is_refused() -> None:
     with pytest.raises(TargetError, match="several texts"):
         model(ids, target_tokens=6, prompt_lengths=2, position_ids=positions)
     assert model(ids, labels=turns).loss.isfinite()
+
+
+MIXING = [kind for name in FAMILIES for kind in FAMILIES[name].mixes_packed]
+
+
+@pytest.mark.parametrize("kind", MIXING)
+def test_packed_rows_are_refused_where_the_model_itself_mixes_them(kind: str) -> None:
+    base = tiny_model(kind)
+    first, second = torch.arange(5, 15)[None], torch.arange(30, 38)[None]
+    both, positions = torch.cat([first, second], 1), torch.cat([torch.arange(10), torch.arange(8)])[None]
+    with torch.no_grad():
+        packed, alone = (
+            base(ids, position_ids=positions, use_cache=False).logits
+            for ids, positions in ((both, positions), (second, None))
+        )
+    assert not torch.allclose(packed[:, 10:], alone, atol=1e-2)  # else it can be taken off the list
+    model = attach(base, "glide")
+    with pytest.raises(OptionError, match=f"{kind} does not keep packed examples apart"):
+        model(both, labels=both, position_ids=positions)
+    model(both, labels=both, position_ids=torch.arange(18)[None])

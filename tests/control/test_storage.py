@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 from impatience import LengthControlled, attach
 from impatience.control import storage
 from impatience.control.loading import open_model
+from impatience.control.storage import save_prompt
 from impatience.errors import ModelFilesError, OptionError
 from impatience.methods.base import EmbeddingMethod
 from support.toys import byte_level_tokenizer, tiny_model
@@ -176,6 +177,24 @@ def test_a_prompt_is_that_of_the_model_that_was_saved_with_it(tmp_path: Path) ->
     same.save_pretrained(tmp_path)
     assert open_model(tmp_path)[1] == known == prompt
     LengthControlled.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    assert open_model(tmp_path)[1] == {}
+
+
+def test_a_prompt_that_was_lost_is_noticed_but_may_be_changed(tmp_path: Path) -> None:
+    tokenizer = byte_level_tokenizer()
+    attach(tiny_model("llama", vocab_size=len(tokenizer)), "pre", tokenizer=tokenizer).save_pretrained(tmp_path)
+    save_prompt(tmp_path, {"template": "title", "prefix": "", "max_source_tokens": 9})
+    file, settings = tmp_path / "prompt.json", tmp_path / "impatience.json"
+    open_model(tmp_path)[0].save_pretrained(tmp_path)
+    file.write_text(file.read_text().replace("title", "summarize"))
+    assert open_model(tmp_path)[1]["template"] == "summarize"
+    file.write_text('{"prefix": "", "max_source_tokens": 9}')
+    with pytest.raises(ModelFilesError, match=r"prompt.json of .* has lost template: the model would be asked"):
+        open_model(tmp_path)
+    file.unlink()
+    with pytest.raises(ModelFilesError, match=r"is lost, with max_source_tokens, prefix, template: .* remove"):
+        open_model(tmp_path)
+    settings.write_text(json.dumps({k: v for k, v in json.loads(settings.read_text()).items() if k != "prompt"}))
     assert open_model(tmp_path)[1] == {}
 
 

@@ -19,6 +19,8 @@ from impatience import LengthControlled
 from impatience.data import load
 from impatience.errors import RunError
 from impatience.files import lock_folder
+from impatience.sources import toy as toys
+from impatience.training import run_folder
 from impatience.training.checkpoint import mark_complete
 from impatience.training.run import train
 from impatience.training.run_folder import Run
@@ -56,6 +58,19 @@ def test_full_disk_is_seen_before_the_unfinished_checkpoint_is_removed(
     ):
         raise RuntimeError("unexpected pos 64 vs 0")  # as torch reports it
     assert not folder.exists()
+
+
+def test_full_disk_is_reported_for_recipe_and_metrics_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder, "write_whole", full)
+        with pytest.raises(RunError, match="No space left for the recipe"):
+            Run.start(tmp_path, toy(), FACTS)
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(RunError, match="No space left for metrics"):
+        Run(tmp_path).log({"step": 1})
 
 
 def test_full_disk_is_reported_for_the_model_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,6 +132,25 @@ def test_changed_data_is_refused_on_resume(tmp_path: Path) -> None:
         train(recipe, folder, resume=True)
 
 
+@pytest.mark.parametrize("changed", ["base model", "tokenizer or template"])
+def test_a_changed_base_or_tokenizer_is_refused_on_resume(changed: str, tmp_path: Path) -> None:
+    base, tokenizer = toys.build("toy-llama")
+    base.save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    recipe = toy(model__base=tmp_path / "base", model__lora="{rank: 2, modules: [q_proj]}", train__steps=4)
+    folder = train(recipe, tmp_path / "run")
+    (folder / "README.md").unlink()
+    if changed == "base model":
+        with torch.no_grad():
+            base.model.norm.weight.mul_(1.5)
+        base.save_pretrained(tmp_path / "base")
+    else:
+        file = tmp_path / "base" / "tokenizer.json"
+        file.write_text(file.read_text().replace("▁amber", "▁other"))
+    with pytest.raises(RunError, match=f"The {changed} of .* has changed since the run was started"):
+        train(recipe, folder, resume=True)
+
+
 def test_early_stop_is_final_also_when_resumed(tmp_path: Path) -> None:
     recipe = toy(train__early_stopping=1, train__learning_rate=1e-12, train__eval_steps=4, train__save_steps=4)
     folder = train(recipe, tmp_path / "run")
@@ -143,7 +177,9 @@ def test_damaged_checkpoint_is_left_for_an_older_one(tmp_path: Path, capsys: pyt
     assert model.read_bytes() == weights
 
 
-FACTS: dict[str, Any] = {"environment": {}, "seed": 0, "data": {}, "data_dir": None}
+ENVIRONMENT = dict.fromkeys(("impatience", "cpu", "gpu", "torch", "transformers", "commit"), "")
+FACTS: dict[str, Any] = {"environment": ENVIRONMENT, "seed": 0, "data": {}, "data_dir": None, "frozen_crc32": 0}
+FACTS["tokens_crc32"] = 0
 
 
 def checkpoint(folder: Path, step: int) -> Path:
@@ -162,6 +198,7 @@ def checkpoint(folder: Path, step: int) -> Path:
         ("shards/one", None, "shards/one is missing"),
         ("complete.json", b'{"step": 16', "complete.json cannot be read"),
         ("complete.json", b'{"step": 16, "sha256": 5}', "complete.json cannot be read"),
+        ("complete.json", b'{"step": 16, "sha256": {}}', "it is the checkpoint of step 16"),
     ],
 )
 def test_every_damage_of_a_checkpoint_is_found(name: str, content: bytes | None, reason: str, tmp_path: Path) -> None:
@@ -189,6 +226,7 @@ def test_every_damage_of_a_checkpoint_is_found(name: str, content: bytes | None,
         ("run.json", '{"data": ', "run.json is damaged"),
         ("run.json", "[]", "run.json is damaged"),
         ("run.json", '{"data": {}}', "run.json is damaged"),
+        ("run.json", json.dumps(FACTS | {"environment": {}}), "run.json is damaged"),
         ("metrics.jsonl", '{"step": 1}\n{"loss"\n{"step": 2}\n', "metrics.jsonl, line 2 is damaged"),
         ("metrics.jsonl", '{"loss": 1}\n', "metrics.jsonl, line 1 is damaged"),
     ],
@@ -199,11 +237,21 @@ def test_damaged_files_of_a_run_are_named(name: str, content: str | None, messag
     (tmp_path / name).unlink() if content is None else (tmp_path / name).write_text(content)
 
     def resume() -> None:
-        Run.reopen(tmp_path, toy()).refuse_changed_data({})
+        Run.reopen(tmp_path, toy()).refuse_changed(FACTS)
         Run(tmp_path).drop_metrics_after(8)
 
     with pytest.raises(RunError, match=re.escape(message)):
         resume()
+
+
+def test_what_is_named_like_a_checkpoint_stays(tmp_path: Path) -> None:
+    own = checkpoint(tmp_path, 8)
+    (tmp_path / "checkpoint-9").write_text("a note")
+    shutil.copytree(own, tmp_path / "checkpoint-best")
+    run, said = Run(tmp_path), list[str]()
+    run.remove_unusable_checkpoints(said.append)
+    assert (said, run.checkpoints()) == ([], [own])
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_a_checkpoint_of_an_earlier_version_is_called_so_and_stays(tmp_path: Path) -> None:

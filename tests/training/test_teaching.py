@@ -209,6 +209,19 @@ def test_answers_of_other_options_and_too_few_rows_are_refused(tmp_path: Path, s
         write_rows(tmp_path, scripted, TeachOptions(turns=20, documents=0, asks=9, steps=1))
 
 
+@pytest.mark.parametrize("name", ["answers", "turns", "documents"])
+def test_a_changed_byte_in_what_was_written_is_noticed(name: str, tmp_path: Path, scripted: type[Scripted]) -> None:
+    rows = write_rows(tmp_path, scripted)
+    rows.train.unlink()  # as if killed before the last step
+    file = tmp_path / f"{name}.jsonl"
+    first, second, *others = file.read_bytes().splitlines(keepends=True)
+    place = second.rindex(b'"answer": "') + 11 if name == "answers" else 0
+    damaged = second[:place] + bytes([second[place] ^ 1]) + second[place + 1 :]
+    file.write_bytes(b"".join((first, damaged, *others)))
+    with pytest.raises(RunError, match="line 2 is damaged"):
+        write_rows(tmp_path, scripted)
+
+
 def test_texts_that_the_model_would_not_read_whole_are_left_out(tmp_path: Path, scripted: type[Scripted]) -> None:
     long = text_of("long", 30)
     write_rows(tmp_path, scripted, texts=[long], reads=lambda text: len(text.split()) < 100)

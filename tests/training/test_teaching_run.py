@@ -151,7 +151,7 @@ def test_a_model_is_taught_and_goes_on_after_a_kill_in_its_training(
     writer = load(out / "model")
     assert writer.model.method.layers == (2,)
     assert writer.write("Write a note about amber.", words=5, tries=1).target == 5
-    assert writer.prompts.task == "instruct"
+    assert writer.prompts.takes_chats
 
 
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to False")  # PEFT corrects it for GPT-2

@@ -18,6 +18,11 @@ from impatience.judging import Landed, judge, judge_landing
 from impatience.lengths import Landing, Unit, decode, ends_sentence
 from impatience.vocabulary import Vocabulary, open_character
 
+NO_NUMBERS = (
+    "The model's scores are not numbers (NaN), so its text means nothing. Its weights are damaged, or its type of "
+    "numbers is too small for it: load it with dtype=torch.float32."
+)
+
 
 @dataclass(frozen=True)
 class LengthReport:
@@ -73,10 +78,7 @@ class LengthReporter:
         end, forces = self.end(ids, first), self.landing is not Landing.NATURAL
         text, step = list(ids[start:end]), (len(ids) - 1 if end is None else end) - first
         if any(map(math.isnan, probabilities[: step + 1])):
-            raise ModelFilesError(
-                "The model's scores are not numbers (NaN), so its text means nothing. Its weights are damaged, or its "
-                "type of numbers is too small for it: load it with dtype=torch.float32."
-            )
+            raise ModelFilesError(NO_NUMBERS)
         if self.landing is Landing.AT_MOST and choices[step] not in self.eos:
             text = _trim_to_end(text, choices[step], self.vocabulary)
         length = full_length = self.vocabulary.count(text, self.unit)

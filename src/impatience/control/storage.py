@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ from impatience.control.steering import Steering
 from impatience.control.targets import Conventions
 from impatience.errors import ModelFilesError, OptionError
 from impatience.families import text_config, unwrap
-from impatience.files import read_object
+from impatience.files import read_object, write_whole
 from impatience.methods import METHODS
 from impatience.sources import check_name
 from impatience.sources.pretrained import (
@@ -113,6 +114,8 @@ def save_model(
     if unwrap(base_model) is not base_model:
         kwargs.setdefault("save_embedding_layers", False)  # else PEFT looks the base up on the hub
     base_model.save_pretrained(folder, **kwargs)
+    if PROMPT not in replaced and (folder / PROMPT).is_file():
+        settings["prompt"] = sorted(read_object(folder / PROMPT))
     (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     if tensors:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS)
@@ -228,10 +231,33 @@ def _load_described(
     return base, Saved(**parts, tokenizer=tokenizer, tensors=_without_prefix(tensors, "steering."))
 
 
+def save_prompt(folder: Path, prompt: Mapping[str, Any]) -> None:
+    """Add the prompt settings that a model was trained with to its folder, and their names to its settings.
+
+    A value may be changed later, in PROMPT. A setting that is lost is noticed: without it the model would be asked in
+    other words than it was trained with.
+    """
+    write_whole(folder / PROMPT, json.dumps(dict(prompt)) + "\n")
+    settings = read_object(folder / SETTINGS) | {"prompt": sorted(prompt)}
+    write_whole(folder / SETTINGS, json.dumps(settings, indent=2) + "\n")
+
+
 def load_prompt(name: str | Path) -> dict[str, Any]:
-    """Return the prompt settings that a recipe trained a model with; empty if there are none."""
-    path = find_file(name, PROMPT)
-    return check_prompt(path) if path else {}
+    """Return the prompt settings that a recipe trained a model with; empty if there are none.
+
+    Raises:
+        ModelFilesError: If some are lost that were saved with the model.
+    """
+    path, settings = find_file(name, PROMPT), find_file(name, SETTINGS)
+    prompt = check_prompt(path) if path else {}
+    named = read_object(settings).get("prompt", []) if settings else []
+    if lost := sorted({str(one) for one in named} - prompt.keys()) if isinstance(named, list) else [str(named)]:
+        raise ModelFilesError(
+            f"{PROMPT} of {name} {'has lost' if path else 'is lost, with'} {', '.join(lost)}: the model would be asked "
+            f"in other words than it was trained with. Restore the file from a copy; or, to do without, remove "
+            f'"prompt" from {SETTINGS}.'
+        )
+    return prompt
 
 
 def is_length_controlled(name: str | Path) -> bool:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from impatience.control.segments import IGNORED, Segments, find_segments, restarts
-from impatience.errors import SourceError, TargetError
+from impatience.errors import OptionError, SourceError, TargetError
+from impatience.families import unwrap
 from impatience.lengths import Target, Unit
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ def find_targets(
             "smoothing or a loss of its own keeps the labels back: add target_tokens, and for a decoder-only model "
             "prompt_lengths, to each batch.)"
         )
+    if position_ids is not None and position_ids.ndim == 2:
+        _check_packing(model, position_ids, attention_mask)
     if position_ids is not None:
         position_ids = position_ids.expand(rows, -1) if position_ids.ndim == 2 else position_ids[0]
     if isinstance(target, Target) and not model.family.encoder_decoder:
@@ -121,6 +124,16 @@ def _holds_numbers(values: Tensor, compare: Callable[[Tensor, int], Tensor]) -> 
     if values.dtype == torch.bool or values.is_complex():
         return False
     return values.device.type != "cpu" or bool((values.isfinite() & compare(values, 0)).all())
+
+
+def _check_packing(model: LengthControlled, position_ids: Tensor, attention_mask: Tensor | None) -> None:
+    """Refuse packed rows for a model that mixes their examples, with or without a signal."""
+    kind = unwrap(model.base).config.model_type
+    if kind in model.family.mixes_packed and restarts(position_ids, attention_mask):
+        raise OptionError(
+            f"position_ids begin again in a row, but {kind} does not keep packed examples apart: each would read the "
+            f"one before. Give each example a row of its own; with TRL, leave out packing and padding_free."
+        )
 
 
 def _check_one_text(labels: Tensor | None, position_ids: Tensor | None, attention_mask: Tensor | None) -> None:

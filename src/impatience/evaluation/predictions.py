@@ -15,7 +15,7 @@ from typing import Any
 
 from impatience import environment
 from impatience.errors import ReportError
-from impatience.evaluation.report import CHECKSUM, CONFIG, PREDICTIONS, REPORT, ROWS, catch_write_errors, field_checksum
+from impatience.evaluation.report import CONFIG, PREDICTIONS, REPORT, ROWS, catch_write_errors
 from impatience.files import JsonLines, write_whole
 from impatience.lengths import Unit
 from impatience.metrics import Prediction
@@ -68,7 +68,7 @@ class Predictions:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.file = folder, folder / PREDICTIONS
-        self._lines = JsonLines(self.file)
+        self._lines = JsonLines(self.file, checked=True)
 
     @property
     def started(self) -> bool:
@@ -97,8 +97,7 @@ class Predictions:
         """Add a batch and flush it to the disk."""
         with catch_write_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            rows = [{"batch": batch, **vars(prediction)} for prediction in predictions]
-            self._lines.append({**row, CHECKSUM: field_checksum(row)} for row in rows)
+            self._lines.append({"batch": batch, **vars(prediction)} for prediction in predictions)
 
     def chunks(self, size: int = 1000) -> Iterator[list[Prediction]]:
         """Read the predictions in chunks of a size."""
@@ -109,7 +108,7 @@ class Predictions:
     def _rows(self) -> Iterator[tuple[dict[str, Any], int]]:
         """Read each row with the position of its end; half a line at the end is left out."""
         for number, (row, position) in enumerate(self._lines.read(), 1):
-            if row is None or row.pop(CHECKSUM, None) not in (None, field_checksum(row)):
+            if row is None:
                 raise ReportError(
                     f"{self.file}, line {number} is damaged. Remove it and all lines after it, and continue with "
                     "--resume."

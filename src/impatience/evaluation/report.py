@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import math
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -23,10 +22,9 @@ from typing import Any
 from impatience.data import file_checksum
 from impatience.errors import ReportError
 from impatience.evaluation.aggregation import Score as Score
-from impatience.files import write_whole
+from impatience.files import CHECKSUM, field_checksum, write_whole
 
 CONFIG, PREDICTIONS, ROWS, REPORT = "config.json", "predictions.jsonl", "rows.parquet", "report.json"
-CHECKSUM = "crc32"  # field of report.json, and of each prediction, with the checksum of the others
 _MAX_NAMED = 8  # reports that an error lists
 
 Scores = Mapping[str, Score]
@@ -92,11 +90,6 @@ class EvalReport:
             content |= {CHECKSUM: field_checksum(content)}
             text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
             write_whole(folder / REPORT, text + "\n")
-
-
-def field_checksum(content: Mapping[str, Any]) -> int:
-    """Return the CRC-32 of fields, to notice bytes that have changed; earlier versions wrote none."""
-    return zlib.crc32(json.dumps(content).encode())
 
 
 def _missing(path: Path) -> ReportError:

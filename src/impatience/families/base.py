@@ -85,6 +85,8 @@ class Family:
         cross_attention: Cross-attention of the decoder; None for decoder-only models.
         fast_loop: Whether ``decoding.loop`` can write with these types, else ``generate`` does. Their layers must keep
             keys and values of all tokens and nothing else, and take positions and additive masks for each row.
+        mixes_packed: Those of ``model_types`` that mix the examples of packed rows: (B, T) ``position_ids`` that begin
+            again do not keep their layers from reading the example before.
     """
 
     model_types: tuple[str, ...]
@@ -96,6 +98,7 @@ class Family:
     source_limit: str | None = None
     cross_attention: CrossAttention | None = None
     fast_loop: bool = False
+    mixes_packed: tuple[str, ...] = ()
 
     @property
     def encoder_decoder(self) -> bool:

@@ -8,4 +8,5 @@ FAMILY = replace(
     GPTJ,
     model_types=("falcon",),
     fast_loop=False,
+    mixes_packed=("falcon",),
 )

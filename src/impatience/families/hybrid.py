@@ -8,4 +8,5 @@ FAMILY = replace(
     CAUSAL,
     model_types=("gemma2", "gemma3_text", "gpt_oss", "lfm2", "mixtral", "qwen3_moe"),
     fast_loop=False,
+    mixes_packed=("gpt_oss", "lfm2"),
 )

@@ -7,4 +7,5 @@ FAMILY = Family(
     decoder="model.decoder",
     positions="embed_positions",
     fast_loop=True,
+    mixes_packed=("opt",),
 )

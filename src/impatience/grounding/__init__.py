@@ -79,7 +79,7 @@ def _wrong_days(parts: list[Part], mentions: list[Mention], have: Source) -> lis
             place is None
             or parts[place].end != mention.end
             or len(mention.values) != 1
-            or not 1 <= mention.values[0] <= 31
+            or mention.values[0] not in range(1, 32)  # nor is 2.5% after "June" a day
         ):
             continue
         for other in (place - 1, place + 1):

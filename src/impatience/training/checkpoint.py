@@ -20,6 +20,11 @@ def mark_complete(folder: Path, step: int) -> None:
     write_whole(folder / COMPLETE, json.dumps({"step": step, "sha256": checksums}, indent=2) + "\n")
 
 
+def step_of(folder: Path) -> int:
+    """Return the step that a checkpoint is named after."""
+    return int(folder.name.split("-")[1])
+
+
 def is_complete(folder: Path) -> bool:
     """Check whether a checkpoint was written to its end."""
     return (folder / COMPLETE).exists()
@@ -37,9 +42,12 @@ def is_of_earlier_version(folder: Path) -> bool:
 def find_damage(folder: Path) -> str:
     """Return what is wrong with a complete checkpoint; empty if every file is as it was written."""
     try:
-        checksums = dict(json.loads((folder / COMPLETE).read_text(encoding="utf-8"))["sha256"])
+        mark = json.loads((folder / COMPLETE).read_text(encoding="utf-8"))
+        step, checksums = mark["step"], dict(mark["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
         return f"{COMPLETE} cannot be read"
+    if step != step_of(folder):
+        return f"it is the checkpoint of step {step}"
     for name, checksum in checksums.items():
         if not (folder / name).is_file():
             return f"{name} is missing"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 import time
+import zlib
+from array import array
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -19,12 +20,13 @@ from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback
 from impatience import environment
 from impatience.control.attach import attach
 from impatience.control.model import LengthControlled
-from impatience.control.storage import PROMPT, load_base
+from impatience.control.storage import load_base, save_prompt
 from impatience.data import Encoder, Example, Spec, checksum, load
 from impatience.errors import DataError, LongTargetError, OptionError, RunError
 from impatience.files import lock_folder, write_whole
 from impatience.lengths import split_sentences
 from impatience.sources import resolve, toy
+from impatience.training.checkpoint import step_of
 from impatience.training.model_card import model_card
 from impatience.training.recipe import Recipe
 from impatience.training.run_folder import Run
@@ -77,15 +79,15 @@ def _train_locked(
     report: Report = _print if is_main else lambda _: None
     with arguments.main_process_first(local=False):
         if is_main and not resume:
-            Run.start(folder, recipe, _facts(recipe, rows, data_dir))
+            Run.start(folder, recipe, _facts(recipe, rows, data_dir, model))
         run = Run(folder, recipe.train.keep_checkpoints)
         if is_main and resume:
-            run.refuse_changed_data(_facts(recipe, rows, data_dir)["data"])
+            run.refuse_changed(_facts(recipe, rows, data_dir, model))
             run.remove_unusable_checkpoints(report)
             run.save_recipe(recipe)
         checkpoint = run.last_checkpoint(report) if resume else None
         if is_main and resume:
-            run.drop_metrics_after(int(checkpoint.name.split("-")[1]) if checkpoint else 0)
+            run.drop_metrics_after(step_of(checkpoint) if checkpoint else 0)
     arguments.eval_on_start = recipe.train.eval_first and checkpoint is None
     trainer = LengthTrainer(model, recipe, run, rows["train"], rows["validation"], arguments)
     trainer.remove_callback(PrinterCallback)
@@ -223,7 +225,9 @@ def templates(recipe: Recipe) -> list[str]:
     return list(dict.fromkeys([recipe.data.template, *filter(None, named)]))
 
 
-def _facts(recipe: Recipe, rows: dict[str, list[Row]], data_dir: Path | None) -> dict[str, Any]:
+def _facts(
+    recipe: Recipe, rows: dict[str, list[Row]], data_dir: Path | None, model: LengthControlled
+) -> dict[str, Any]:
     """Return the content of ``run.json``."""
     data = {
         split: {
@@ -236,8 +240,28 @@ def _facts(recipe: Recipe, rows: dict[str, list[Row]], data_dir: Path | None) ->
         "environment": environment.environment(),
         "seed": recipe.train.seed,
         "data": data,
+        "frozen_crc32": _frozen_checksum(model),
+        "tokens_crc32": _tokens_checksum(rows),
         "data_dir": None if data_dir is None else str(data_dir.resolve()),
     }
+
+
+def _frozen_checksum(model: LengthControlled) -> int:
+    """Return the checksum of the weights that are not trained, in bf16: a run may be continued in another precision."""
+    checksum = 0
+    for weight in model.parameters():
+        if not weight.requires_grad:
+            content = weight.detach().cpu().to(torch.bfloat16).flatten().view(torch.uint8)
+            checksum = zlib.crc32(content.numpy().tobytes(), checksum)
+    return checksum
+
+
+def _tokens_checksum(rows: dict[str, list[Row]]) -> int:
+    """Return the checksum of what the tokenizer and the template make of the data."""
+    checksum = 0
+    for row in rows["train"]:
+        checksum = zlib.crc32(array("q", [*row["input_ids"], *row["labels"]]).tobytes(), checksum)
+    return checksum
 
 
 def training_arguments(recipe: Recipe, folder: Path) -> TrainingArguments:
@@ -357,7 +381,7 @@ def save_result(trainer: LengthTrainer, run: Run, report: Report) -> None:
             prompt |= {"max_source_tokens": part.reads_tokens or part.max_source_tokens}
             prompt |= {"tasks": templates(trainer.recipe), "no_loops": trainer.recipe.model.no_loops}
             prompt |= {"languages": list(part.languages)} if part.languages else {}
-            write_whole(run.folder / "model" / PROMPT, json.dumps(prompt) + "\n")
+            save_prompt(run.folder / "model", prompt)
             card = model_card(run.folder, trainer.recipe, run.metrics())
             write_whole(run.folder / "model" / "README.md", card)
             write_whole(run.folder / "README.md", card)

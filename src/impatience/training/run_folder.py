@@ -25,11 +25,15 @@ from impatience.config import build
 from impatience.control.loading import resume_command
 from impatience.errors import OptionError, RunError
 from impatience.files import JsonLines, write_whole
-from impatience.training.checkpoint import find_damage, is_complete, is_of_earlier_version, mark_complete
+from impatience.training.checkpoint import find_damage, is_complete, is_of_earlier_version, mark_complete, step_of
 from impatience.training.recipe import Recipe
 
 CHANGEABLE = {"train.cuda_graphs", "train.precision"}
 """Keys of a recipe that may change when a run is continued: they say how to compute, not what."""
+
+
+_SAME = {"data": "data", "frozen_crc32": "base model", "tokens_crc32": "tokenizer or template"}
+"""Facts in run.json that stay the same when a run is continued, in words; earlier versions noted only the data."""
 
 
 class Run:
@@ -44,8 +48,9 @@ class Run:
         cls.refuse_existing(folder)
         folder.mkdir(parents=True, exist_ok=True)
         run = cls(folder, recipe.train.keep_checkpoints)
-        run.save_recipe(recipe)
-        write_whole(folder / "run.json", json.dumps(facts, indent=2) + "\n")
+        with run.needing_room("the recipe"):
+            run.save_recipe(recipe)
+            write_whole(folder / "run.json", json.dumps(facts, indent=2) + "\n")
         return run
 
     def save_recipe(self, recipe: Recipe) -> None:
@@ -62,21 +67,29 @@ class Run:
                 f"--out."
             )
 
-    def refuse_changed_data(self, data: dict[str, Any]) -> None:
-        """Raise a RunError if the data is not what the run was started on."""
-        if self.facts()["data"] != data:
-            raise RunError(
-                f"The data of {self.folder} has changed since the run was started (see run.json). Restore the data, or "
-                f"start a new run with --out."
-            )
+    def refuse_changed(self, now: dict[str, Any]) -> None:
+        """Raise a RunError if the data, the tokenizer or the base model is not what the run was started with.
+
+        A checkpoint holds only trained weights, so on another base it would go on as another model.
+        """
+        before = self.facts()
+        for name, words in _SAME.items():
+            if before[name] not in (now[name], None):
+                raise RunError(
+                    f"The {words} of {self.folder} has changed since the run was started (see run.json). Restore it, "
+                    f"or start a new run with --out."
+                )
 
     def facts(self) -> dict[str, Any]:
         """Return the content of run.json."""
         file = self.folder / "run.json"
         try:
             facts = json.loads(file.read_text(encoding="utf-8"))
-            return {name: facts[name] for name in ("environment", "seed", "data", "data_dir")}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            needed = {name: facts[name] for name in ("environment", "seed", "data", "data_dir")}
+            if not facts["environment"].keys() >= {"impatience", "cpu", "gpu", "torch", "transformers", "commit"}:
+                raise _damaged(file)
+            return needed | {name: facts.get(name) for name in _SAME}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise _damaged(file) from error
 
     @classmethod
@@ -113,8 +126,11 @@ class Run:
 
     def checkpoints(self) -> list[Path]:
         """Return the complete checkpoints, oldest first."""
-        complete = filter(is_complete, self.folder.glob("checkpoint-*"))
-        return sorted(complete, key=lambda path: int(path.name.split("-")[1]))
+        return sorted(filter(is_complete, self._checkpoint_folders()), key=step_of)
+
+    def _checkpoint_folders(self) -> list[Path]:
+        """Return the folders of checkpoints, also of incomplete ones."""
+        return [path for path in self.folder.glob("checkpoint-*") if path.name[11:].isdecimal() and path.is_dir()]
 
     def remove_unusable_checkpoints(self, report: Callable[[str], None]) -> None:
         """Remove the checkpoints after the newest one that is complete and as it was written.
@@ -138,7 +154,7 @@ class Run:
                     f"{self.folder} cannot be continued: it has no undamaged checkpoint. {'; '.join(damaged.values())}."
                     f" Restore one from a copy, or start a new run with --out."
                 )
-        for path in self.folder.glob("checkpoint-*"):
+        for path in self._checkpoint_folders():
             if not is_complete(path):
                 damaged[path] = f"{path.name} was not finished when the run stopped"
         for path, reason in damaged.items():
@@ -206,7 +222,7 @@ class Run:
     def log(self, metrics: dict[str, Any]) -> None:
         """Append one line to the metrics; JSON has no NaN and no infinity, so these are left out."""
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        with self.needing_room("metrics"), (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(finite) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:

@@ -69,7 +69,7 @@ def open_job(
                 )
             else:
                 write_whole(job_file, json.dumps(job) + "\n")
-            yield JsonLines(out), JsonLines(rejects)
+            yield JsonLines(out, checked=True), JsonLines(rejects, checked=True)
     except ImpatienceError:  # some are an OSError too
         raise
     except OSError as error:

@@ -88,16 +88,24 @@ class Rows:
         file = self.folder / f"{name}.jsonl"
         if not file.exists():
             write_whole(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in make()))
-        return [row for row, _ in JsonLines(file).read() if row]
+        rows = [row for row, _ in JsonLines(file).read()]
+        if damaged := [number for number, row in enumerate(rows, 1) if row is None or "text" not in row]:
+            raise RunError(f"{file}, line {damaged[0]} is damaged. Restore it from a copy, or name another --out.")
+        return [row for row in rows if row is not None]
 
     def _answer(self, author: Callable[[], Author], asks: Sequence[tuple[str, Ask]]) -> list[dict[str, Any]]:
         """Answer what was not answered before, part by part; each answer over a text is checked by its author."""
-        file = JsonLines(self.folder / "answers.jsonl")
+        file = JsonLines(self.folder / "answers.jsonl", checked=True)
         done: list[dict[str, Any]] = []
         end = 0
         for row, position in file.read():
             end = position
-            if row is None or len(done) >= len(asks) or row.get("ask") != asks[len(done)][1].to_dict():
+            if row is None:
+                raise RunError(
+                    f"{file.file}, line {len(done) + 1} is damaged. Remove it and all lines after it, and continue "
+                    f"with --resume."
+                )
+            if len(done) >= len(asks) or row.get("ask") != asks[len(done)][1].to_dict():
                 raise RunError(f"{file.file} does not fit these options. Teach into another folder with --out.")
             done.append(row)
         file.truncate(end)
