@@ -74,6 +74,12 @@ def locked(content: bytes, password: str) -> bytes:
         ("a.html", PAGE.encode(), "The baker\n\nWarm bread & salt.\n\nDaily.\n\nOne\n\nTwo"),
         ("blog.html", b"<nav>Menu</nav><article>One.</article><article>Two.</article>", "One.\n\nTwo."),
         ("post.html", b"<main>Ad<article>One.<article>A reply.</article></article></main>", "One.\n\nA reply."),
+        (
+            "nested.html",
+            b"<div>One <b>bold<br>two</b><div>three</div>four</div>five<!-- six -->",
+            "One bold\n\ntwo\n\nthree\n\nfour\n\nfive",
+        ),
+        ("deep.html", b"<div>x" * 3000, "\n\n".join("x" * 3000)),
         ("latin.HTM", '<meta charset="latin-1"><p>Caf\xe9</p>'.encode("latin-1"), "Café"),
         ("a.pdf", pdf("The ferry leaves", "at seven."), "The ferry leaves at seven."),
         ("unlocked.pdf", locked(pdf("May be read, not changed"), ""), "May be read, not changed"),

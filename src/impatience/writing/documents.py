@@ -6,7 +6,9 @@ import io
 import logging
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from impatience.errors import SourceError
 from impatience.registry import is_installed, require
@@ -103,15 +105,37 @@ def _html(content: bytes, what: str) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the markup, which a reader cannot change
         page = BeautifulSoup(content, "html.parser")
-    articles = [article for article in page.find_all("article") if not article.find_parent("article")]
+    inside = set[int]()  # tags inside an article
+    for tag in page.find_all(True):
+        if (parent := tag.parent) and (parent.name == "article" or id(parent) in inside):
+            inside.add(id(tag))
+    articles = [article for article in page.find_all("article") if id(article) not in inside]
     body = articles[0] if len(articles) == 1 else page.find("main") or page.body or page
     for tag in body.find_all(_HIDDEN):
         tag.decompose()
-    for tag in body.find_all(lambda tag: tag.name not in _INLINE):
-        tag.insert_before("\0")
-        tag.insert_after("\0")
-    paragraphs = body.get_text().split("\0")
-    return "\n\n".join(filter(None, (" ".join(paragraph.split()) for paragraph in paragraphs)))
+    return "\n\n".join(filter(None, (" ".join("".join(parts).split()) for parts in _paragraphs(body))))
+
+
+def _paragraphs(body: Any) -> Iterator[list[str]]:
+    """Yield the strings of each paragraph, which ends where a block begins or ends, in one pass over all of them."""
+    from bs4.element import CData, NavigableString, Tag
+
+    block = {id(body): body}  # of each tag the nearest one that is a block, itself included
+    parts: list[str] = []
+    last = body
+    for node in body.descendants:
+        within = block[id(node.parent)]
+        if isinstance(node, Tag):
+            block[id(node)] = within if node.name in _INLINE else node
+            within = block[id(node)]
+        elif type(node) not in (NavigableString, CData):
+            continue
+        if within is not last:
+            yield parts
+            parts, last = [], within
+        if not isinstance(node, Tag):
+            parts.append(str(node))
+    yield parts
 
 
 def _pdf(content: bytes, what: str) -> str:
