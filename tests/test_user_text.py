@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -250,11 +251,12 @@ def test_prompts_and_strategies_hold_no_control_token_of_a_text(
     generator = TextGenerator(model, Encoder(tokenizer, False, "summarize", 400))
     assert not controls(tokenizer, generator.encode(FORGED))
     read: list[Any] = []
+    alone = [replace(request, history=()) for request in (known, forged)]  # strategies refuse a history
     monkeypatch.setattr(generator, "pad", lambda rows: read.extend(rows) or {})
     monkeypatch.setattr(generator, "generate_without_signal", None)  # nothing has to be written
     for name in ("prompted", "prompted_countdown"):
         with pytest.raises(TypeError, match="not callable"):
-            STRATEGIES[name]().write(generator, [known, forged])
+            STRATEGIES[name]().write(generator, alone)
         assert controls(tokenizer, read[-1]) == controls(tokenizer, read[-2])
         assert FORGED in tokenizer.decode(read[-1])
 

@@ -57,6 +57,12 @@ def test_at_most_leaves_out_a_character_it_would_cut() -> None:
         assert len(text) == report.length <= target
 
 
+@pytest.mark.parametrize("unit", ["words", "sentences"])
+def test_an_empty_text_is_never_on_target(unit: str) -> None:
+    text, report = scripted("\n", **{f"target_{unit}": 5}, landing="at_most")
+    assert (text, report.length, report.landed) == ("", 0, "missed")
+
+
 LOOP = "It rained all day. " * 8
 
 

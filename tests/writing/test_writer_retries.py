@@ -78,7 +78,7 @@ def test_the_first_text_is_shown_and_the_best_is_the_result(writer: Writer, aske
     assert replace(result, taken_back=0) == writer.write_many([asked], tries=5)[0]
     (first,) = writer.write_many([replace(asked, landing=NATURAL)])
     shown = "".join(piece.text for piece in pieces if isinstance(piece, Piece))
-    assert shown.startswith(first.text)
+    assert shown.startswith(first.text.rstrip("\ufffd"))  # half a character at its end may never be shown
     assert result.text.startswith(shown[: len(shown) - result.taken_back].rstrip())
     stages = [piece.stage for piece in pieces if isinstance(piece, Piece) and piece.stage]
     assert bool(stages) == (not is_good(asked, first))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
-from impatience.control.length_report import NO_NUMBERS, LengthReport, LengthReporter
+from impatience.control.length_report import LengthReport, LengthReporter
 from impatience.control.projections import ROWS, PrecomputedProjections
 from impatience.control.repetition import NoLoops
 from impatience.control.sampling import Draws, check_draws
@@ -21,7 +21,7 @@ from impatience.control.steering import PassSignal, Steering
 from impatience.control.stopping import LandingProcessor
 from impatience.control.targets import BatchTargets
 from impatience.control.threads import copies_wait
-from impatience.errors import ModelFilesError, OptionError, TargetError, TokenizerError
+from impatience.errors import OptionError, TargetError, TokenizerError
 from impatience.lengths import Landing, Target, Unit
 from impatience.vocabulary import Vocabulary, in_tokens
 
@@ -69,15 +69,16 @@ class EosTrace(LogitsProcessor):  # type: ignore[misc]
     """Records P(EOS), the model's first choice and how likely the chosen id was at each column, and changes nothing.
 
     Assisted decoding looks at columns of guesses too, and looks at a column again when the ids before it have changed;
-    what is seen last there was seen after the ids of the text. How likely the ids were is not known then.
+    what is seen last there was seen after the ids of the text. How likely the ids were is not known then; it is
+    recorded only with ``likelihood``.
     """
 
     ids: Tensor  # (B, T) all ids before the last step
 
-    def __init__(self, eos: list[int]) -> None:
+    def __init__(self, eos: list[int], *, likelihood: bool = False) -> None:
         self.eos = eos
         self._columns: dict[int, tuple[Tensor, Tensor]] = {}  # by the number of ids before
-        self._logs: list[Tensor] | None = []
+        self._logs: list[Tensor] | None = [] if likelihood else None
         self._scores: Tensor | None = None  # of the last step, whose ids come with the next call
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -116,18 +117,6 @@ class EosTrace(LogitsProcessor):  # type: ignore[misc]
 def _log_probabilities(scores: Tensor, ids: Tensor) -> Tensor:
     scores = scores.float()
     return scores.gather(1, ids[:, None])[:, 0] - scores.logsumexp(-1)
-
-
-class NanTrace(LogitsProcessor):  # type: ignore[misc]
-    """Notes whether a score was not a number, without waiting for the GPU, and changes nothing."""
-
-    found: Tensor | None = None
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002
-        """Check one step."""
-        now = scores.isnan().any()
-        self.found = now if self.found is None else self.found | now
-        return scores
 
 
 class CallSettings(GenerationConfig):  # type: ignore[misc]
@@ -295,10 +284,9 @@ class GenerateCall:
         self.report, self.as_dict = report, bool(config.return_dict_in_generate)
         self.trace, self.held = (EosTrace(eos_ids(config, self.vocabulary.size)) for _ in range(2))
         self.traced = report or self.landing is not Landing.NATURAL
-        self.nan = NanTrace()
         if self.traced:
             config.return_dict_in_generate = True
-        processors.append(self.trace if self.traced else self.nan)
+            processors.append(self.trace)
         if self.landing is not Landing.NATURAL:
             eos = self.trace.eos
             processors.append(LandingProcessor(self.landing, self.target, self.start, last, self.vocabulary, eos))
@@ -309,8 +297,6 @@ class GenerateCall:
 
     def finish(self, output: Any) -> Any:
         """Return the texts as the landing leaves them, with reports if the caller wants them."""
-        if self.nan.found is not None and bool(self.nan.found):
-            raise ModelFilesError(NO_NUMBERS)
         if not self.traced:
             return output
         output.sequences, reports = self._report(output.sequences, output.get("beam_indices"))

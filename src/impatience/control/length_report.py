@@ -85,7 +85,7 @@ class LengthReporter:
         while forces and length > target:
             text = text[:-1]
             length = self.vocabulary.count(text, self.unit)
-        on_target = length <= target if self.landing is Landing.AT_MOST else full_length == target
+        on_target = 0 < length <= target if self.landing is Landing.AT_MOST else full_length == target
         # The text is compared by choices, not by its ids: samples and beams may hold others than the first.
         replaced = held is not None and list(held[:step]) != list(choices[:step])
         stop_added = self._added_full_stop(text, target, choices[:step])

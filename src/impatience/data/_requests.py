@@ -80,10 +80,10 @@ class Request:
             raise TargetError("A range is not one exact length. Give one number, or another landing than exact.")
 
     def accepts(self, length: int) -> bool:
-        """Check whether a text of this length is on target; with ``at_most`` a shorter one is, too."""
+        """Check whether a text of this length is on target; with ``at_most`` any shorter one is, unless it is empty."""
         if self.within is not None:
             return self.within[0] <= length <= self.within[1]
-        return length <= self.target if self.landing is Landing.AT_MOST else length == self.target
+        return 0 < length <= self.target if self.landing is Landing.AT_MOST else length == self.target
 
     @property
     def source(self) -> str:

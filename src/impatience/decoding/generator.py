@@ -327,7 +327,7 @@ class TextGenerator:
     ) -> list[Result]:
         """Call ``generate``, and build the results from what it returns."""
         processors = options.pop("logits_processor", [])
-        trace = EosTrace(self.eos)
+        trace = EosTrace(self.eos, likelihood=True)
         settings = {"do_sample": False, "pad_token_id": self._pad, **options}
         with torch.inference_mode():
             output, reports = generate(logits_processor=[trace, *processors], return_dict_in_generate=True, **settings)
