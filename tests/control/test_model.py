@@ -13,7 +13,8 @@ from transformers import Trainer, TrainingArguments
 from transformers.pytorch_utils import Conv1D
 
 from impatience import LengthControlled, attach
-from impatience.decoding.loop import DecodingLoop, TokenRequest
+from impatience.decoding.base import TokenRequest
+from impatience.decoding.loop import DecodingLoop
 from impatience.decoding.step import DecodingSettings, recorded_facts
 from impatience.errors import (
     ModelFilesError,

@@ -21,7 +21,8 @@ from typing import Any
 from impatience.bench.base import BenchSetup, Report, ReportTable, generate_options, paired_ratio, timed
 from impatience.bench.decoding import ENDLESS
 from impatience.control.model import LengthControlled
-from impatience.decoding.loop import DecodingLoop, TokenRequest
+from impatience.decoding.base import TokenRequest
+from impatience.decoding.loop import DecodingLoop
 from impatience.errors import OptionError
 from impatience.registry import nearest
 

@@ -16,8 +16,9 @@ from typing import Any
 
 from impatience.bench.base import BenchSetup, Report, ReportTable, Spread, copy_bandwidth, generate_options, timed
 from impatience.control.model import LengthControlled
+from impatience.decoding.base import TokenRequest
 from impatience.decoding.kv_cache import token_bytes
-from impatience.decoding.loop import DecodingLoop, TokenRequest
+from impatience.decoding.loop import DecodingLoop
 from impatience.decoding.step import DecodingSettings
 from impatience.errors import OptionError
 from impatience.families import text_config

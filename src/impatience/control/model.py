@@ -75,6 +75,10 @@ class LengthControlled(StatefulModel):
     conventions: Conventions = _of_steering("conventions")
     width: int = _of_steering("width")
     steers: bool = _of_steering("steers")
+    encoder_decoder = property(lambda self: self.family.encoder_decoder)
+    room = property(lambda self: self.family.room(unwrap(self.base)))
+    source_room = property(lambda self: self.family.source_room(unwrap(self.base)))
+    backend = "transformers"
     accepts_loss_kwargs = property(loss_of_whole_batch)
 
     @property

@@ -11,20 +11,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from impatience.control.generation import EosTrace, GenerateCall, eos_ids, step_budget
-from impatience.control.length_report import LengthReport
+from impatience.control.fingerprint import fingerprint
+from impatience.control.generation import EosTrace, GenerateCall, eos_ids
 from impatience.control.model import LengthControlled
-from impatience.data import TEMPLATES, Encoder, Request, pad_prompts
-from impatience.decoding.loop import DecodingLoop, TokenListener, TokenResult, unsupported
-from impatience.decoding.packing import ROWS
-from impatience.decoding.ranking import unsupported_words
+from impatience.data import Encoder, Request, pad_prompts
+from impatience.decoding.base import Generator, TokenListener, TokenRequest
+from impatience.decoding.kv_cache import token_bytes
+from impatience.decoding.loop import DecodingLoop, unsupported
+from impatience.decoding.packing import ROWS, PackedBatch, TextSize, memory_budget, pack_batches, pack_streams
 from impatience.decoding.results import Result
-from impatience.decoding.step import DecodingSettings, TokenRequest
-from impatience.errors import OptionError, SourceError
-from impatience.families import unwrap
-from impatience.judging import judge, judge_landing
-from impatience.lengths import Landing, Target, Unit, decode, measure, name_length
-from impatience.user_text import encode_text
+from impatience.decoding.step import DecodingSettings
+from impatience.decoding.token_streams import listening_options
+from impatience.errors import SourceError
+from impatience.families import text_config, unwrap
+from impatience.judging import judge
+from impatience.lengths import Landing, decode
 
 log = logging.getLogger(__name__)
 
@@ -33,20 +34,15 @@ _GREEDY = {"do_sample": False, "num_beams": 1, "early_stopping": False, "length_
 """Settings of ``generate`` for draws: their noise is the only randomness."""
 
 
-class TextGenerator:
-    """Writes requests with one model.
+class TextGenerator(Generator):
+    """Writes requests with a model of transformers; the settings are options of ``generate``."""
 
-    Args:
-        model: The model.
-        encoder: Turns sources into prompts.
-        **settings: Options of ``generate`` for every call, e.g. ``no_loops=6``.
-    """
+    backend = "transformers"
 
     def __init__(self, model: LengthControlled, encoder: Encoder, **settings: Any) -> None:
         model.eval()
-        self.settings = settings
-        self.model, self.encoder, self.tokenizer = model, encoder, encoder.tokenizer
-        self.vocabulary, self.encoder_decoder = model.vocabulary, model.family.encoder_decoder
+        super().__init__(model, encoder, **settings)
+        self.model = model
         self._inner = unwrap(model.base)
         self.eos = eos_ids(self._inner.generation_config)
         pad = self._inner.generation_config.pad_token_id
@@ -65,15 +61,7 @@ class TextGenerator:
         listener: TokenListener | None = None,
         **options: Any,
     ) -> list[Result]:
-        """Write requests, steered by the signal; prefixes are continued.
-
-        Args:
-            requests: Requests of one unit and one landing; the loop begins the first ones first.
-            sources: Prompts of the requests, if they are encoded already.
-            rows: Number of texts that the loop writes at the same time; a row that ends is filled with the next text.
-            listener: Receives each token as it is written, only from the loop.
-            **options: Other options of ``generate``.
-        """
+        """Write requests; the loop begins the first ones first, and fills a row that ends with the next text."""
         options = self.settings | options
         sources = sources or self.encode_sources(requests, steered=True)
         if self.can_use_loop(len(requests), options):
@@ -81,7 +69,8 @@ class TextGenerator:
         results: dict[int, Result] = {}
         for group in self.groups_for_generate(requests):
             batch = [requests[row] for row in group], [sources[row] for row in group]
-            results.update(zip(group, self._call_generate_with_signal(*batch, options), strict=True))
+            listening = listening_options(listener, group, in_order=self._writes_in_order(options)) if listener else {}
+            results.update(zip(group, self._call_generate_with_signal(*batch, {**options, **listening}), strict=True))
         return [results[row] for row in range(len(requests))]
 
     def generate_without_signal(
@@ -123,6 +112,23 @@ class TextGenerator:
 
         return self._call_generate(generate, requests, first, options, budgets)
 
+    def pack(self, sizes: Sequence[TextSize], tokens: int, options: Mapping[str, Any]) -> list[PackedBatch]:
+        """Return streams for the loop, and else batches for ``generate``."""
+        if self.can_use_loop(len(sizes), options):
+            return pack_streams(sizes, tokens)
+        room = None if self.encoder_decoder else self.facts.room
+        return [PackedBatch(tuple(batch), len(batch)) for batch in pack_batches(sizes, tokens, room)]
+
+    @property
+    def memory(self) -> int:
+        """The most tokens in memory, unless the caller says otherwise."""
+        layers = len(self.model.family.layers_of(self._inner))
+        return memory_budget(self._inner.device, token_bytes(text_config(self._inner), layers, self._inner.dtype))
+
+    def fingerprint(self) -> str:
+        """Return a checksum of the model."""
+        return fingerprint(self.model)
+
     def can_use_loop(self, texts: int, options: Mapping[str, Any]) -> bool:
         """Check whether our own loop can write so many texts with these options, and is faster than ``generate``."""
         if texts == 1 and self._inner.device.type == "cpu":
@@ -145,23 +151,10 @@ class TextGenerator:
             groups.setdefault((prefix, request.draw > 0), []).append(row)
         return list(groups.values())
 
-    def is_title(self, request: Request) -> bool:
-        """Check whether a request asks for a title."""
-        return not request.instruction and self.encoder.for_task(request.task).template is TEMPLATES["title"]
-
-    def encode_sources(self, requests: Sequence[Request], *, steered: bool = False) -> list[list[int]]:
-        """Return the prompts of requests, with lengths if the model was taught to read them and is steered."""
-        rows: dict[int, list[int]] = {}
-        for task in dict.fromkeys(request.task for request in requests):
-            encoder = self.encoder.for_task(task)
-            chosen = {row: request for row, request in enumerate(requests) if request.task == task}
-            examples = [request.as_example() for request in chosen.values()]
-            if steered and encoder.names_length:
-                found = encoder.prompts_with_lengths(examples, [_length_named(request) for request in chosen.values()])
-            else:
-                found = encoder.prompts(examples)
-            rows.update(zip(chosen, found, strict=True))
-        return [rows[row] for row in range(len(requests))]
+    def _writes_in_order(self, options: Mapping[str, Any]) -> bool:
+        """Check whether tokens are written in the order in which they are read: not with beams."""
+        beams = self._inner.generation_config.num_beams
+        return int(options.get("num_beams") or beams or 1) == 1
 
     def inputs(self, requests: Sequence[Request]) -> dict[str, Tensor]:
         """Return the prompts of requests as a padded batch."""
@@ -186,43 +179,6 @@ class TextGenerator:
         room = self.model.family.room(self._inner)
         return None if room is None else room - self.first_column(inputs)
 
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Return the ids that the model would write a text with, without special tokens."""
-        return tuple(encode_text(self.tokenizer, text, add_special_tokens=False, target=True))
-
-    def count(self, text: str, unit: Unit) -> int:
-        """Count a text; tokens are those that the model would write it with."""
-        return self.vocabulary.count(self.encode(text), unit) if unit is Unit.TOKENS else measure(text, unit)
-
-    def convert(self, request: Request, unit: Unit) -> int:
-        """Estimate a request's target in another unit: the length of a piece of the source of that length."""
-        if unit == request.unit:
-            return request.target
-        counts = self.count(request.text, unit), max(1, self.count(request.text, request.unit))
-        return max(1, round(request.target * counts[0] / counts[1]))
-
-    def _target(self, requests: Sequence[Request]) -> tuple[Target, Landing]:
-        """Return the targets and the landing of a batch."""
-        for name in ("unit", "landing"):
-            values = {str(getattr(request, name)) for request in requests}
-            if len(values) != 1:
-                raise OptionError(f"A batch is written in one {name}; got {', '.join(sorted(values)) or 'no request'}.")
-        unit = requests[0].unit
-        if unit is not Unit.TOKENS:
-            self.vocabulary.require_tokenizer(unit)
-        return Target(unit, tuple(request.target for request in requests)), requests[0].landing
-
-    def _budget(self, request: Request, room: int | None, options: Mapping[str, Any]) -> int:
-        """Return the most tokens that a request would be given alone, beside its prefix.
-
-        A call of ``generate`` gives all rows as many as the longest needs. A text that misses its target is cut at its
-        own budget, so it does not depend on the rest of its batch.
-        """
-        if "max_new_tokens" in options:
-            return int(options["max_new_tokens"])
-        target = Target(request.unit, (request.target,))
-        return max(1, step_budget(target, request.landing, room, self.language_tokens) - len(request.prefix))
-
     def _run_loop(
         self,
         requests: Sequence[Request],
@@ -246,47 +202,6 @@ class TextGenerator:
         self._loop = self._loop or DecodingLoop(self.model)
         written = self._loop.write(token_requests, settings, rows, listener)
         return [self._result(*pair) for pair in zip(requests, written, strict=True)]
-
-    def _result(self, request: Request, written: TokenResult) -> Result:
-        """Build the result of a text that the loop wrote."""
-        ids = written.ids[: written.kept]
-        ended = written.kept < len(written.ids)  # by EOS, or because the landing removed the end
-        curve = () if request.prefix else written.eos_curve[: len(ids) + ended]
-        report = written.report if ended else replace(written.report, eos_probability=None)
-        logs = written.log_probabilities[: len(ids)]
-        return self._build(request, report, ids, ended, len(written.ids) - len(request.prefix), curve, logs)
-
-    def _build(
-        self,
-        request: Request,
-        report: LengthReport,
-        ids: tuple[int, ...],
-        ended: bool,
-        tokens_spent: int,
-        eos_curve: Sequence[float],
-        log_probabilities: Sequence[float],
-    ) -> Result:
-        """Build a result; the report describes its text, but does not know whether that is a title."""
-        finished = report.finished or (report.own_end and self.is_title(request))
-        text = decode(self.tokenizer, ids)
-        return Result(
-            self.vocabulary.count(ids, report.unit),
-            report.target,
-            report.unit,
-            judge_landing(report.landed != "missed", report.own_end and finished, report.looping),
-            report.eos_probability,
-            finished,
-            report.looping,
-            report.own_end,
-            text=text,
-            ids=ids,
-            id=request.id,
-            ended=ended,
-            tokens_spent=tokens_spent,
-            unsupported=unsupported_words(request, text),
-            eos_curve=tuple(round(probability, 6) for probability in eos_curve),
-            log_probabilities=tuple(round(one, 4) for one in log_probabilities),
-        )
 
     def _call_generate_with_signal(
         self, requests: Sequence[Request], sources: list[list[int]], options: dict[str, Any]
@@ -365,8 +280,3 @@ class TextGenerator:
 
     def _stop(self, ids: list[int]) -> int | None:
         return next((column for column, i in enumerate(ids) if i in self.eos), None)
-
-
-def _length_named(request: Request) -> str:
-    """Return the target as a prompt names it; no model counts tokens, so they are not named."""
-    return "" if request.unit is Unit.TOKENS else name_length(request.target, request.unit)

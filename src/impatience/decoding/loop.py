@@ -9,21 +9,20 @@ those that ``generate`` writes one at a time; they do not depend on the other te
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 import torch
 
 from impatience.control.adapters import has_adapter
-from impatience.control.length_report import LengthReport, LengthReporter
+from impatience.control.length_report import LengthReporter
 from impatience.control.model import LengthControlled
 from impatience.decoding import step
+from impatience.decoding.base import TokenListener, TokenRequest, TokenResult
 from impatience.decoding.kv_cache import GROUPED
 from impatience.decoding.prefill import PrefillQueue
-from impatience.decoding.step import BatchShape, DecodingSettings, DecodingStep, Prefilled, RowOutput, TokenRequest
+from impatience.decoding.step import BatchShape, DecodingSettings, DecodingStep, Prefilled, RowOutput
 from impatience.families import text_config, unwrap
-
-__all__ = ["DecodingLoop", "TokenListener", "TokenRequest", "TokenResult", "unsupported"]
 
 CHECK_EVERY = 4  # on a GPU, steps between two checks for texts that have ended: a check waits for the GPU
 CACHED_STEPS = 3
@@ -48,17 +47,6 @@ _MODEL_SETTINGS = {
 }
 """Generation settings of a model that the loop follows, or that a target replaces. As options of a call they need
 ``generate``."""
-
-
-@dataclass(frozen=True)
-class TokenResult:
-    """A text as it was written."""
-
-    ids: tuple[int, ...]  # ids that the model wrote, with the EOS that ends the text unless the budget did
-    kept: int  # number of ids that the landing keeps, EOS not counted
-    report: LengthReport  # how the text ended
-    eos_curve: tuple[float, ...]  # the model's own EOS probability at each step
-    log_probabilities: tuple[float, ...]  # the model's own log-probability of each id; 0 for those of a prefix
 
 
 def unsupported(model: LengthControlled, options: Mapping[str, Any]) -> str | None:
@@ -91,16 +79,6 @@ def unsupported(model: LengthControlled, options: Mapping[str, Any]) -> str | No
         return "it searches or draws"
     extra = sorted(name for name, value in settings.items() if value is not None and name not in _IGNORED_OPTIONS)
     return f"of {', '.join(extra)}" if extra else None
-
-
-class TokenListener(Protocol):
-    """Receives texts while they are written."""
-
-    def put(self, position: int, token: int) -> None:
-        """Receive the next token of a request, EOS included."""
-
-    def cancelled(self, position: int) -> bool:
-        """Check whether a request is cancelled; its text then ends."""
 
 
 class DecodingLoop:

@@ -18,8 +18,9 @@ from transformers import DynamicCache, EncoderDecoderCache
 
 from impatience.control.model import LengthControlled
 from impatience.control.targets import BatchTargets
+from impatience.decoding.base import TokenRequest
 from impatience.decoding.kv_cache import stacked
-from impatience.decoding.step import DecodingSettings, Prefilled, TokenRequest, start_token
+from impatience.decoding.step import DecodingSettings, Prefilled, start_token
 from impatience.families import unwrap
 
 PREFILL = 16_384  # the most tokens that are read in one pass, padding included

@@ -25,6 +25,7 @@ from impatience.control.repetition import NoLoops, bar_repeats
 from impatience.control.sampling import noisy_scores
 from impatience.control.stopping import LandingProcessor
 from impatience.control.threads import copies_wait
+from impatience.decoding.base import TokenRequest
 from impatience.decoding.cuda_graphs import CudaGraphs
 from impatience.decoding.kv_cache import GROUPED, FixedLayer, SlotCache
 from impatience.decoding.step_counter import WIDTH, StepCounter
@@ -52,24 +53,6 @@ class DecodingSettings:
         """Check ``no_loops``."""
         if self.no_loops is not None:
             NoLoops(self.no_loops)
-
-
-@dataclass(frozen=True)
-class TokenRequest:
-    """A request in tokens."""
-
-    ids: Sequence[int]  # prompt without padding
-    target: int  # length of the text, in the unit of the settings
-    budget: int  # the most tokens of the text, prefix and EOS included
-    prefix: tuple[int, ...] = ()  # ids of the text that are written already
-    draw: int = 0  # number of the draw that the rest comes from; 0 takes the likeliest tokens
-
-    def decoder_ids(self, start: int | None) -> tuple[int, ...]:
-        """Return all ids that the decoder reads before it writes; the last one is read by the first step.
-
-        ``start`` is the start token of an encoder-decoder; None for a decoder-only model, which reads the prompt.
-        """
-        return (*(self.ids if start is None else (start,)), *self.prefix)
 
 
 @dataclass(frozen=True)

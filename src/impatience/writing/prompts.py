@@ -14,13 +14,11 @@ from dataclasses import replace
 from threading import RLock
 from typing import Any
 
-from impatience.control.generation import step_budget
-from impatience.control.model import LengthControlled
 from impatience.data import TASKS, TEMPLATES, Encoder, Example, Request, instruct
+from impatience.decoding.base import ModelFacts
 from impatience.decoding.packing import BUDGET
 from impatience.errors import DataError, SourceError, TargetError, UnsupportedModelError
-from impatience.families import unwrap
-from impatience.lengths import Target, Unit, measure, name_length
+from impatience.lengths import Target, Unit, measure, name_length, step_budget
 from impatience.user_text import encode_chats, encode_text
 from impatience.writing.languages import language_remark
 
@@ -42,13 +40,12 @@ class Prompts:
     for a model that was not trained by a recipe.
     """
 
-    def __init__(self, model: LengthControlled, trained: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, model: ModelFacts, trained: Mapping[str, Any] | None = None) -> None:
         self.vocabulary = model.vocabulary
         self.tokenizer = self.vocabulary.require_tokenizer(Unit.WORDS)
         self.trained = dict(trained or {})
-        self.encoder_decoder, self._model = model.family.encoder_decoder, model
-        inner = unwrap(model.base)
-        self.room, self._source_room = model.family.room(inner), model.family.source_room(inner)
+        self.encoder_decoder, self._model = model.encoder_decoder, model
+        self.room, self._source_room = model.room, model.source_room
         self._chat = not self.encoder_decoder and self.tokenizer.chat_template is not None
         self._encoders: dict[str, Encoder] = {}
         self._announced: set[str] = set()

@@ -7,12 +7,6 @@ from dataclasses import replace
 from itertools import takewhile
 from queue import SimpleQueue
 from threading import Event, Thread
-from typing import Any
-
-import torch
-from torch import Tensor
-from transformers import StoppingCriteria, StoppingCriteriaList
-from transformers.generation.streamers import BaseStreamer
 
 from impatience.data import Request
 from impatience.decoding.results import Piece, Result
@@ -104,41 +98,18 @@ class StreamReaders:
         return self.streams[position].cancelled.is_set()
 
 
-def stream_options(streams: Sequence[ResultStream], *, pieces: bool) -> dict[str, Any]:
-    """Return options of ``generate`` that stream the rows of a batch, and end rows that are cancelled.
+class SilentReader:
+    """A ``TokenListener`` for texts that are not for the reader of a stream; all end when that reader leaves."""
 
-    Args:
-        streams: One for each row; or one for all of them, if no pieces are wanted.
-        pieces: False where the text is not for the reader, or its tokens come out of order, as with beams.
-    """
-    stop = {"stopping_criteria": StoppingCriteriaList([_StopCancelled(streams)])}
-    return {**stop, "streamer": _Streamer(streams)} if pieces and any(stream.pieces for stream in streams) else stop
+    def __init__(self, stream: ResultStream) -> None:
+        self._stream = stream
 
+    def put(self, _position: int, _token: int) -> None:
+        """Do nothing."""
 
-class _Streamer(BaseStreamer):  # type: ignore[misc]
-    def __init__(self, streams: Sequence[ResultStream]) -> None:
-        self.readers = StreamReaders(streams)
-        self.has_prompt = False
-
-    def put(self, value: Tensor) -> None:
-        """Receive the ids of a step, one for each row; the first call brings the prompt."""
-        if self.has_prompt:
-            for position, token in enumerate(value.flatten().tolist()):
-                self.readers.put(position, token)
-        self.has_prompt = True
-
-    def end(self) -> None:
-        """Do nothing: the result ends a stream."""
-
-
-class _StopCancelled(StoppingCriteria):  # type: ignore[misc]
-    def __init__(self, streams: Sequence[ResultStream]) -> None:
-        self.streams = streams
-
-    def __call__(self, input_ids: Tensor, _scores: Any, **_: Any) -> Tensor:
-        """End each cancelled row, with all its beams."""
-        cancelled = torch.tensor([stream.cancelled.is_set() for stream in self.streams], device=input_ids.device)
-        return cancelled.repeat_interleave(input_ids.shape[0] // len(self.streams))
+    def cancelled(self, _position: int) -> bool:
+        """Check whether the reader of the stream has left."""
+        return self._stream.cancelled.is_set()
 
 
 def read_stream(items: SimpleQueue[Item], cancelled: Event, write: Callable[[], None]) -> Iterator[Piece | Result]:

@@ -11,22 +11,19 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import Any
 
-from impatience.control.loading import generation_settings, open_model
-from impatience.control.model import LengthControlled
+from impatience.backends import new_generator, open_model
 from impatience.data import Request
-from impatience.decoding.generator import TextGenerator
-from impatience.decoding.kv_cache import token_bytes
-from impatience.decoding.packing import PackedBatch, TextSize, memory_budget, pack_batches, pack_streams
+from impatience.decoding.base import TokenListener
+from impatience.decoding.packing import PackedBatch, TextSize
 from impatience.decoding.results import Piece, Result
 from impatience.decoding.retries import TRIES, check_tries, describe_retry, write_with_retries
 from impatience.errors import SourceError, TargetError
-from impatience.families import text_config, unwrap
 from impatience.judging import judge
 from impatience.lengths import Landing, Length, Unit, aim, parse_length
 from impatience.sources import DEFAULT_MODEL
 from impatience.writing.long_texts import join_notes, shorten_source
 from impatience.writing.prompts import Prompts
-from impatience.writing.streaming import Item, ResultStream, StreamReaders, read_stream, stream_options
+from impatience.writing.streaming import Item, ResultStream, SilentReader, StreamReaders, read_stream
 from impatience.writing.writing_systems import remark, whole_ending
 
 log = logging.getLogger(__name__)
@@ -36,15 +33,15 @@ class Writer:
     """Writes texts of given lengths with one model, one batch at a time; threads may share it.
 
     Args:
-        model: A model with length control and its tokenizer.
+        model: A model with length control and its tokenizer, in any backend.
         prompt: Prompt settings of its training: template, prefix and max_source_tokens; None for a model that was not
             trained by a recipe, which is asked in words if it takes chats.
     """
 
-    def __init__(self, model: LengthControlled, prompt: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, model: Any, prompt: Mapping[str, Any] | None = None) -> None:
         self.model, self.prompts = model, Prompts(model, prompt)
         self.tokenizer = self.prompts.tokenizer
-        self.generator = TextGenerator(model, self.prompts.encoder(), **generation_settings(prompt or {}))
+        self.generator = new_generator(model, self.prompts.encoder(), prompt or {})
         self._lock = Lock()  # the model holds the signal of one batch at a time
 
     def write(
@@ -211,9 +208,7 @@ class Writer:
     @property
     def budget(self) -> int:
         """The most tokens in memory, unless the caller says otherwise."""
-        inner: Any = unwrap(self.model.base)
-        layers = len(self.model.family.layers_of(inner))
-        return memory_budget(inner.device, token_bytes(text_config(inner), layers, inner.dtype))
+        return self.generator.memory
 
     def _plan(
         self, requests: Sequence[Request], sources: list[list[int]], budget: int | None, options: Mapping[str, Any]
@@ -222,10 +217,7 @@ class Writer:
         short = [n for n, ids in enumerate(sources) if self.prompts.fits(requests[n], len(ids))]
         sizes = [self.text_size(requests[n], len(sources[n])) for n in short]
         tokens = self.budget if budget is None else budget
-        if self.generator.can_use_loop(len(requests), options):
-            packed = pack_streams(sizes, tokens)
-        else:
-            packed = [PackedBatch(tuple(batch), len(batch)) for batch in pack_batches(sizes, tokens, self.room)]
+        packed = self.generator.pack(sizes, tokens, options)
         batches = [PackedBatch(tuple(short[n] for n in batch.positions), batch.rows) for batch in packed]
         return batches, sorted(set(range(len(requests))) - set(short))
 
@@ -235,12 +227,12 @@ class Writer:
         sources: list[list[int]],
         options: Mapping[str, Any],
         rows: int = 1,
-        readers: StreamReaders | None = None,
+        listener: TokenListener | None = None,
     ) -> list[Result]:
-        """Write requests of one unit and landing, whose sources the model can read; only the loop uses ``rows``."""
+        """Write requests of one unit and landing, whose sources the model can read."""
         with self._lock:
-            generate = partial(self.generator.generate_with_signal, sources=sources, rows=rows, listener=readers)
-            results = generate(requests, **options)
+            generate = partial(self.generator.generate_with_signal, sources=sources, rows=rows)
+            results = generate(requests, **{"listener": listener, **options})
         return [self._for_reader(*pair) for pair in zip(requests, results, strict=True)]
 
     def _for_reader(self, request: Request, result: Result) -> Result:
@@ -274,18 +266,11 @@ class Writer:
         options: Mapping[str, Any],
     ) -> list[Result]:
         """Write one batch while its streams deliver pieces."""
-        if self.generator.can_use_loop(len(streams), options):
-            return self._write(requests, sources, options, len(sources), StreamReaders(streams))
-        results: dict[int, Result] = {}
-        for rows in self.generator.groups_for_generate(requests):
-            group = [requests[n] for n in rows], [sources[n] for n in rows]
-            streaming = stream_options([streams[n] for n in rows], pieces=self._writes_in_order(options))
-            results.update(zip(rows, self._write(*group, {**options, **streaming}), strict=True))
-        return [results[n] for n in range(len(requests))]
+        return self._write(requests, sources, options, len(sources), StreamReaders(streams))
 
     def _stream(self, stream: ResultStream, tries: int, options: Mapping[str, Any]) -> None:
         """Write a stream's request from a source of any length; only the first text is shown."""
-        silent = {**options, **stream_options([stream], pieces=False)}
+        silent = {**options, "listener": SilentReader(stream)}
         source = shorten_source(stream.request, self.prompts, partial(self.write_many, **silent), stream.report_stage)
         stream.parts, stream.note = source.parts, source.note
         first = list[Result]()
@@ -308,18 +293,14 @@ class Writer:
             if isinstance(result, Result):
                 stream.finish(result)
 
-    def _writes_in_order(self, options: Mapping[str, Any]) -> bool:
-        """Check whether tokens are written in the order in which they are read: not with beams."""
-        beams = unwrap(self.model.base).generation_config.num_beams
-        return int(options.get("num_beams") or beams or 1) == 1
 
-
-def load(name: str | Path | None = None, *, quiet: bool = False) -> Writer:
+def load(name: str | Path | None = None, *, backend: str | None = None, quiet: bool = False) -> Writer:
     """Load a model to write with.
 
     Args:
-        name: A folder or hub name; None is the default model, which is downloaded on first use. A model that was saved
-            without length control gets none: it can be forced to a length, not steered to it.
+        name: A folder, a GGUF file or a hub name; None is the default model, which is downloaded on first use. A model
+            that was saved without length control gets none: it can be forced to a length, not steered to it.
+        backend: ``"transformers"`` or ``"llama.cpp"``; None takes the fastest that can run the model here.
         quiet: Show no progress.
     """
-    return Writer(*open_model(name or DEFAULT_MODEL, quiet=quiet))
+    return Writer(*open_model(name or DEFAULT_MODEL, backend=backend, quiet=quiet))

@@ -1,0 +1,49 @@
+"""Runs GGUF models by llama.cpp: quantised, at full speed on a CPU, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from impatience.backends.base import Backend
+from impatience.backends.llama_cpp.files import GgufFiles, find_files
+from impatience.backends.llama_cpp.library import PACKAGE, is_installed
+from impatience.data import Encoder
+from impatience.registry import how_to_install
+
+if TYPE_CHECKING:
+    from impatience.backends.llama_cpp.generator import GgufGenerator
+    from impatience.backends.llama_cpp.opened import SteeredGguf
+
+
+class LlamaCpp(Backend):
+    """Opens GGUF files, and models by name whose weights are one."""
+
+    title, rank = "llama.cpp", 0
+
+    def why_not(self, name: str | Path) -> str | None:
+        """Return why a model cannot be opened here."""
+        files = find_files(name)
+        if not isinstance(files, GgufFiles):
+            return files
+        if not is_installed():
+            return f"llama.cpp needs the package {PACKAGE}: {how_to_install(PACKAGE)}."
+        return None
+
+    def open(self, name: str | Path, *, quiet: bool) -> tuple[SteeredGguf, dict[str, Any]]:
+        """Open a model."""
+        from impatience.backends.llama_cpp.opened import open_files
+
+        files = find_files(name)
+        assert isinstance(files, GgufFiles)
+        return open_files(files, quiet=quiet)
+
+    def generator(self, model: SteeredGguf, encoder: Encoder, prompt: Mapping[str, Any]) -> GgufGenerator:
+        """Return what writes with a model."""
+        from impatience.backends.llama_cpp.generator import GgufGenerator
+
+        return GgufGenerator(model, encoder, **({"no_loops": prompt["no_loops"]} if prompt.get("no_loops") else {}))
+
+
+BACKEND = LlamaCpp()

@@ -1,0 +1,251 @@
+"""Writes requests with llama.cpp, one text at a time.
+
+What the model has read is kept from text to text: other endings of a text go on from where they differ, and the prompt
+is read once. A step is the same whatever was read before it, so texts do not depend on what was written before them.
+Shape letters: V tokens of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from impatience.backends.llama_cpp.model import Context, Scores
+from impatience.backends.llama_cpp.opened import SteeredGguf
+from impatience.control.length_report import LengthReporter
+from impatience.data import Encoder, Request
+from impatience.decoding.base import Generator, TokenListener, TokenRequest, TokenResult
+from impatience.decoding.packing import BUDGET, PackedBatch, TextSize
+from impatience.decoding.results import Result
+from impatience.errors import OptionError
+from impatience.landing import LandingRules
+from impatience.landing.draws import noisy_scores
+from impatience.landing.no_loops import bar_repeats, check_size
+from impatience.lengths import Landing, Target, Unit
+from impatience.vocabulary.step_counter import StepCounter
+
+_OPTIONS = ("no_loops", "max_new_tokens", "do_sample", "temperature", "top_k", "top_p", "seed")
+
+
+class GgufGenerator(Generator):
+    """Writes requests with a GGUF model; the settings are the options below."""
+
+    backend = "llama.cpp"
+
+    def __init__(self, model: SteeredGguf, encoder: Encoder, **settings: Any) -> None:
+        super().__init__(model, encoder, **settings)
+        self.model, self.eos = model, model.tokenizer.eos_ids
+        self._context: Context | None = None
+        self._read: list[tuple[object, ...]] = []  # for each token that the context holds: what it was read as
+        self._counters: dict[Unit, StepCounter] = {}
+
+    def generate_with_signal(
+        self,
+        requests: Sequence[Request],
+        *,
+        sources: list[list[int]] | None = None,
+        rows: int = 1,  # noqa: ARG002
+        listener: TokenListener | None = None,
+        **options: Any,
+    ) -> list[Result]:
+        """Write requests, one after the other."""
+        options = self.settings | options
+        unknown = sorted(name for name, value in options.items() if value is not None and name not in _OPTIONS)
+        if unknown:
+            raise OptionError(
+                f"llama.cpp takes no option {unknown[0]!r} here. It takes: {', '.join(_OPTIONS)}. Or use "
+                f"--backend transformers."
+            )
+        target, landing = self._target(requests)
+        sources = sources or self.encode_sources(requests, steered=True)
+        results = []
+        for position, (request, ids) in enumerate(zip(requests, sources, strict=True)):
+            budget = len(request.prefix) + self._budget(request, self.model.room - len(ids), options)
+            asked = TokenRequest(ids, request.target, budget, request.prefix, request.draw)
+            written = self._write(asked, target.unit, landing, options, position, listener)
+            results.append(self._result(request, written))
+        return results
+
+    def pack(self, sizes: Sequence[TextSize], tokens: int, options: Mapping[str, Any]) -> list[PackedBatch]:
+        """Return a batch for each text."""
+        del tokens, options
+        return [PackedBatch((position,), 1) for position in range(len(sizes))]
+
+    @property
+    def memory(self) -> int:
+        """The most tokens in memory: a context grows to what a text needs."""
+        return BUDGET
+
+    def fingerprint(self) -> str:
+        """Return a checksum of the model's files."""
+        return self.model.fingerprint()
+
+    def _write(
+        self,
+        request: TokenRequest,
+        unit: Unit,
+        landing: Landing,
+        options: Mapping[str, Any],
+        position: int,
+        listener: TokenListener | None,
+    ) -> TokenResult:
+        """Write one text."""
+        counter, eos = self._counter(unit), np.array(self.eos)
+        chooser = _Chooser(request, unit, landing, options, self)
+        ids, numbers = list(request.prefix), np.array([counter.initial])
+        curve, probabilities, logs = ([0.0] * len(ids) for _ in range(3))
+        choices, held = list(ids), list(ids)
+        scores = self._begin(request, unit, counter)
+        for token in ids:
+            numbers = counter.advance(numbers, np.array([token]))
+        while True:
+            total = _log_sum(scores)
+            curve.append(float(np.exp(scores[eos] - total).sum()))
+            allowed = chooser.bar_loops(ids, scores)
+            barred = allowed is not scores
+            chance = float(np.exp(allowed[eos] - _log_sum(allowed)).sum()) if barred else curve[-1]
+            choice, kept, token = chooser.choose(ids, allowed)
+            probabilities.append(chance)
+            choices.append(choice)
+            held.append(kept)
+            logs.append(float(scores[token] - total))
+            ids.append(token)
+            if listener is not None:
+                listener.put(position, token)
+            if token in self.eos or len(ids) >= request.budget:
+                break
+            if listener is not None and listener.cancelled(position):
+                break
+            numbers = counter.advance(numbers, np.array([token]))
+            scores = self._step(token, self._state(float(counter.progress(numbers)[0]), request.target, unit))
+        reporter = LengthReporter(unit, landing, self.eos, self.vocabulary)
+        kept_ids, report = reporter.report(ids, request.target, probabilities, choices, held=held)
+        return TokenResult(tuple(ids), kept_ids, report, tuple(curve), tuple(logs))
+
+    def _begin(self, request: TokenRequest, unit: Unit, counter: StepCounter) -> Scores:
+        """Read the prompt and the prefix, as far as they are not read yet; return the scores of what follows."""
+        *prompt, last = request.ids
+        context = self._context_for(len(request.ids) + request.budget)
+        states, numbers = [self._state(0, request.target, unit)], np.array([counter.initial])
+        for token in request.prefix:
+            numbers = counter.advance(numbers, np.array([token]))
+            states.append(self._state(float(counter.progress(numbers)[0]), request.target, unit))
+        ahead = list(zip([last, *request.prefix], states, strict=True))
+        wanted: list[tuple[object, ...]] = [(token, None) for token in prompt]
+        wanted += ahead
+        same = next((n for n, (a, b) in enumerate(zip(wanted, self._read, strict=False)) if a != b), None)
+        shared = min(len(wanted), len(self._read)) if same is None else same
+        # A prompt is read again as a whole: how it is divided into passes changes the last bits of its states.
+        shared = min(shared, len(wanted) - 1) if shared >= len(prompt) else 0
+        shared = shared if context.keep(shared) else 0
+        del self._read[shared:]
+        if not shared and prompt:
+            if context.vectors:
+                context.vectors.set(self._silence)
+            context.read(prompt)
+            self._read = [(token, None) for token in prompt]
+        for token, state in ahead[len(self._read) - len(prompt) :]:
+            scores = self._step(token, state)
+        return scores
+
+    def _step(self, token: int, state: tuple[float, int, Unit] | None) -> Scores:
+        """Read a token under the signal of a state."""
+        assert self._context is not None
+        if state is not None and self.model.signal is not None and self._context.vectors is not None:
+            self._context.vectors.set(self.model.signal.vectors(*state))
+        scores = self._context.step(token)
+        self._read.append((token, state))
+        return scores
+
+    def _state(self, progress: float, target: int, unit: Unit) -> tuple[float, int, Unit] | None:
+        return (min(progress, target), target, unit) if self.model.steers else None
+
+    @property
+    def _silence(self) -> Any:
+        return np.zeros((self.model.model.layers - 1, self.model.model.width), np.float32)
+
+    def _context_for(self, tokens: int) -> Context:
+        """Return a context with room for so many tokens: the one at hand, or a larger one."""
+        tokens = min(tokens, self.model.room)
+        if self._context is None or self._context.room < tokens:
+            self._context = None
+            self._context = self.model.model.new_context(tokens, steered=self.model.steers)
+            self._read = []
+        return self._context
+
+    def _counter(self, unit: Unit) -> StepCounter:
+        if unit not in self._counters:
+            self._counters[unit] = StepCounter(self.vocabulary, unit)
+        return self._counters[unit]
+
+
+class _Chooser:
+    """Chooses the tokens of one text."""
+
+    def __init__(
+        self, request: TokenRequest, unit: Unit, landing: Landing, options: Mapping[str, Any], own: GgufGenerator
+    ) -> None:
+        self._draw, self._size = request.draw, options.get("no_loops")
+        if self._size is not None:
+            check_size(self._size)
+        self._rules = None
+        if landing is not Landing.NATURAL:
+            target = Target(unit, (request.target,))
+            self._rules = LandingRules(
+                landing, target, np.zeros(1, np.int64), [request.budget], own.vocabulary, own.eos
+            )
+        self._sampler = _Sampler.of(options)
+
+    def bar_loops(self, ids: Sequence[int], scores: Scores) -> Scores:
+        """Return the scores, -inf for tokens that would repeat a sequence."""
+        if self._size is None or len(ids) < self._size:
+            return scores
+        return bar_repeats(np.array([ids]), scores[None], self._size)[0]
+
+    def choose(self, ids: Sequence[int], scores: Scores) -> tuple[int, int, int]:
+        """Return the model's choice, what the landing makes of it, and the token that is written."""
+        choice = kept = int(scores.argmax())
+        if self._rules is not None:
+            scores = self._rules(np.array([ids], np.int64).reshape(1, -1), scores[None])[0]
+            kept = int(scores.argmax())
+        if self._draw:
+            noisy = noisy_scores(scores[None], np.array([self._draw]), np.array([len(ids)]))
+            return choice, kept, int(noisy[0].argmax())
+        return choice, kept, kept if self._sampler is None else self._sampler.sample(scores)
+
+
+class _Sampler:
+    """Samples tokens at a temperature, from the likeliest ones."""
+
+    def __init__(self, temperature: float, top_k: int, top_p: float, seed: int | None) -> None:
+        self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
+        self._random = np.random.default_rng(seed)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> _Sampler | None:
+        """Return the sampler that options ask for; None for the likeliest token."""
+        temperature = options.get("temperature") or 1.0
+        if not options.get("do_sample") or temperature <= 0:
+            return None
+        return cls(
+            float(temperature), int(options.get("top_k") or 0), float(options.get("top_p") or 1), options.get("seed")
+        )
+
+    def sample(self, scores: Scores) -> int:
+        """Return a token."""
+        scaled = scores.astype(np.float64) / self.temperature
+        order = np.argsort(-scaled)[: self.top_k or None]
+        chances = np.exp(scaled[order] - scaled[order[0]])
+        chances /= chances.sum()
+        if self.top_p < 1:
+            most = int(np.searchsorted(chances.cumsum(), self.top_p)) + 1
+            order, chances = order[:most], chances[:most] / chances[:most].sum()
+        return int(self._random.choice(order, p=chances))
+
+
+def _log_sum(scores: Scores) -> float:
+    """Return the logarithm of the summed exponentials of (V,) scores."""
+    most = float(scores.max())
+    return most + float(np.log(np.exp(scores - np.float32(most)).sum(dtype=np.float64)))

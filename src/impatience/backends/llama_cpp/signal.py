@@ -1,0 +1,131 @@
+"""The signal of a trained model on NumPy: its method, and the maps through which it enters layers.
+
+A block of llama.cpp gets what the hooks of ``control.steering`` add to the same layer: the method's embedding at the
+model's amplitude, through the layer's own map. The maps of all layers are applied to the next counts at once, and each
+step looks its vectors up. Shape letters: L layers, S counts, D width.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from impatience.backends.llama_cpp.vectors import FIRST_LAYER
+from impatience.errors import ModelFilesError, UnsupportedModelError
+from impatience.lengths import Unit
+from impatience.methods import METHODS, EmbeddingMethod
+from impatience.vocabulary import in_tokens
+
+AHEAD = 64  # counts that are projected at once
+_NAME = "projections."
+
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class SignalSettings:
+    """The settings of a signal that were saved with a model, see ``control.storage``."""
+
+    method: str  # name of the method
+    options: Mapping[str, Any]  # its options
+    amplitude: float  # factor of the signal
+
+
+class Signal:
+    """Computes the control vectors of a model.
+
+    Args:
+        settings: Method, options and amplitude.
+        tensors: The weights of the maps, as they were saved.
+        layers: Number of the model's layers.
+        width: Its width.
+    """
+
+    def __init__(self, settings: SignalSettings, tensors: Mapping[str, NDArray[Any]], layers: int, width: int) -> None:
+        method = METHODS[settings.method].from_options(**settings.options)
+        if not isinstance(method, EmbeddingMethod):
+            raise UnsupportedModelError(f"llama.cpp cannot run the method {settings.method!r}.")
+        self.method, self.amplitude, self.layers, self.width = method, settings.amplitude, layers, width
+        self._maps = _read_maps(tensors, layers, width)
+        self._tables: dict[tuple[Unit, int, int], Vectors] = {}
+
+    def vectors(self, progress: float, target: int, unit: Unit) -> Vectors:
+        """Return the (L - 1, D) vectors at a count, which is at most the target."""
+        count = min(int(progress), target)
+        first = count - count % AHEAD
+        key = (unit, target, first)
+        if key not in self._tables:
+            if len(self._tables) >= 4:
+                self._tables.pop(next(iter(self._tables)))
+            self._tables[key] = self._compute(first, target, unit)
+        vectors: Vectors = self._tables[key][count - first]
+        return vectors
+
+    def _compute(self, first: int, target: int, unit: Unit) -> Vectors:
+        """Return the (S, L - 1, D) vectors at counts from ``first`` on."""
+        counts = np.minimum(np.arange(first, min(first + AHEAD, target + 1), dtype=np.float32), target)[None]
+        progress, goal = in_tokens(counts, np.array([[target]], np.float32), unit)
+        signal = self.method.embedding(progress, goal, self.width)[0] * np.float32(self.amplitude)  # (S, D)
+        vectors = np.zeros((len(signal), self.layers - 1, self.width), np.float32)
+        for layer, weights in self._maps.items():
+            projected = signal
+            for weight in weights:
+                projected = projected @ weight.T
+            vectors[:, layer - FIRST_LAYER] = projected
+        return vectors
+
+
+def _read_maps(tensors: Mapping[str, NDArray[Any]], layers: int, width: int) -> dict[int, list[Vectors]]:
+    """Return the weights of each layer's map, in the order in which they are applied.
+
+    Raises:
+        UnsupportedModelError: If the signal enters where llama.cpp cannot add it.
+        ModelFilesError: If the weights do not fit.
+    """
+    maps: dict[int, list[Vectors]] = {}
+    for name in sorted(tensors):
+        if not name.startswith(_NAME):
+            raise ModelFilesError(f"The signal has weights that nothing reads: {name!r}. Update impatience.")
+        maps.setdefault(int(name.split(".")[1]), []).append(np.ascontiguousarray(tensors[name], np.float32))
+    if not maps:
+        raise UnsupportedModelError(
+            "The signal of this model enters at the decoder's input, where llama.cpp cannot add it. Train it with "
+            f"layers={list(range(FIRST_LAYER, layers))}, or use --backend transformers."
+        )
+    for layer, weights in maps.items():
+        if layer < FIRST_LAYER:
+            raise UnsupportedModelError(
+                f"The signal of this model enters at layer {layer}; llama.cpp adds vectors from layer {FIRST_LAYER} on. "
+                f"Train it with layers={list(range(FIRST_LAYER, layers))}, or use --backend transformers."
+            )
+        sizes = [width, *(weight.shape[0] for weight in weights)]
+        fits = all(weight.shape[1] == size for weight, size in zip(weights, sizes, strict=False)) and sizes[-1] == width
+        if layer >= layers or not fits:
+            raise ModelFilesError(
+                f"The signal's weights for layer {layer} do not fit a model of {layers} layers and width {width}: it "
+                f"belongs to another model."
+            )
+        if not all(np.isfinite(weight).all() for weight in weights):
+            raise ModelFilesError(f"The signal's weights for layer {layer} hold NaN or infinite values: damaged.")
+    return maps
+
+
+def read_signal(file: Path) -> tuple[SignalSettings, dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return the settings, the weights and the prompt settings in the signal's file beside a GGUF file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "np") as content:
+            metadata = content.metadata() or {}
+            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
+        settings, prompt = json.loads(metadata["settings"]), json.loads(metadata["prompt"])
+        chosen = SignalSettings(settings["method"], settings["options"], float(settings["amplitude"]))
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+        raise ModelFilesError(f"{file} is damaged: {error}. Export the model again.") from error
+    return chosen, tensors, prompt
