@@ -36,7 +36,7 @@ def to_device(values: Any, device: Any) -> Array:
 def arange(like: Array, stop: int, step: int = 1, dtype: str = "int64") -> Array:
     """Return the numbers from 0 to before ``stop``, where another array is."""
     if isinstance(like, np.ndarray):
-        return np.arange(0, stop, step, dtype)
+        return np.arange(0, stop, step).astype(dtype)
     torch = library_of(like)
     return torch.arange(0, stop, step, dtype=getattr(torch, dtype), device=like.device)
 
