@@ -1,4 +1,4 @@
-"""Computes the signals: torch only, no model, no state.
+"""Computes the signals, of NumPy arrays or torch tensors: no model, no state.
 
 Every signal is computed in float32 when it is needed. None is stored as a parameter or buffer, which a model's own
 weight initialisation could overwrite. Shape letters: B rows, T steps, D width.
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 
-import torch
-from torch import Tensor
+from impatience.arrays import Array, arange, float32, library_of
 
 RMS = math.sqrt(0.5)
 """Root mean square of cosine and sine pairs, and so of every signal below (of LRPE: nearly)."""
 
 
-def progress_ratio(ratio: Tensor, width: int, pulsation: float) -> Tensor:
+def progress_ratio(ratio: Array, width: int, pulsation: float) -> Array:
     """Return the impatience signal ξ(r) of Progress Ratio Embeddings (paper, eq. 3).
 
         ξ(r)_i = cos(r · M · x_i) for even i, sin(r · M · x_i) for odd i,  x_i = 2⌊i/2⌋ / D,  i = 0 … D-1
@@ -28,11 +27,11 @@ def progress_ratio(ratio: Tensor, width: int, pulsation: float) -> Tensor:
     Returns:
         (B, T, D) float32.
     """
-    positions = torch.arange(0, width, 2, device=ratio.device, dtype=torch.float32) / width
-    return _pairs(ratio.float()[..., None] * pulsation * positions, width)
+    positions = arange(ratio, width, 2, "float32") / width
+    return _pairs(float32(ratio)[..., None] * pulsation * positions, width)
 
 
-def countdown(remaining: Tensor, width: int, base: float = 10_000.0) -> Tensor:
+def countdown(remaining: Array, width: int, base: float = 10_000.0) -> Array:
     """Return the sinusoidal position embedding of the remaining count (paper, appendix B).
 
         RPE_{2k} = sin(n / base^(2k/D)),  RPE_{2k+1} = cos(n / base^(2k/D))
@@ -45,11 +44,11 @@ def countdown(remaining: Tensor, width: int, base: float = 10_000.0) -> Tensor:
     Returns:
         (B, T, D) float32.
     """
-    powers = torch.arange(0, width, 2, device=remaining.device, dtype=torch.float32) / width
-    return _pairs(remaining.float()[..., None] * base**-powers, width, sine_first=True)
+    powers = arange(remaining, width, 2, "float32") / width
+    return _pairs(float32(remaining)[..., None] * base**-powers, width, sine_first=True)
 
 
-def length_ratio(progress: Tensor, target: Tensor, width: int) -> Tensor:
+def length_ratio(progress: Array, target: Array, width: int) -> Array:
     """Return the length-ratio position embedding (paper, appendix G).
 
         LRPE_{2j} = cos(p / l^(2j/D)),  LRPE_{2j+1} = sin(p / l^((2j+1)/D))
@@ -62,12 +61,13 @@ def length_ratio(progress: Tensor, target: Tensor, width: int) -> Tensor:
     Returns:
         (B, T, D) float32.
     """
-    index = torch.arange(width, device=progress.device)
-    angles = progress.float()[..., None] * target.float()[..., None] ** -(index / width)
-    return torch.where(index % 2 == 0, angles.cos(), angles.sin())
+    library, index = library_of(progress), arange(progress, width, dtype="float32")
+    angles = float32(progress)[..., None] * float32(target)[..., None] ** -(index / width)
+    return library.where(index % 2 == 0, library.cos(angles), library.sin(angles))
 
 
-def _pairs(angles: Tensor, width: int, *, sine_first: bool = False) -> Tensor:
+def _pairs(angles: Array, width: int, *, sine_first: bool = False) -> Array:
     """Interleave cosine and sine of (…, ⌈D/2⌉) angles into (…, D)."""
-    pair = [angles.sin(), angles.cos()] if sine_first else [angles.cos(), angles.sin()]
-    return torch.stack(pair, -1).flatten(-2)[..., :width]
+    library = library_of(angles)
+    pair = [library.cos(angles), library.sin(angles)]
+    return library.stack(pair[::-1] if sine_first else pair, -1).reshape(*angles.shape[:-1], -1)[..., :width]

@@ -208,7 +208,8 @@ class Steering(nn.Module):
     def embedding(self, progress: Tensor, target: Tensor) -> Tensor:
         """Return the (B, T, D) signal at its amplitude for (B, T) progress and (B, 1) target in tokens."""
         assert isinstance(self.method, EmbeddingMethod)
-        return self.method.embedding(progress, target, self.width) * (self.amplitude * self.factor)
+        signal: Tensor = self.method.embedding(progress, target, self.width)
+        return signal * (self.amplitude * self.factor)
 
     def _end_step(self, *_: Any) -> None:
         """End the signal of a step of ``generate`` with its forward pass; what runs before the next step gets none."""

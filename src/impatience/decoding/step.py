@@ -28,9 +28,9 @@ from impatience.control.threads import copies_wait
 from impatience.decoding.base import TokenRequest
 from impatience.decoding.cuda_graphs import CudaGraphs
 from impatience.decoding.kv_cache import GROUPED, FixedLayer, SlotCache
-from impatience.decoding.step_counter import WIDTH, StepCounter
 from impatience.families import text_config, unwrap
 from impatience.lengths import Landing, Target, Unit
+from impatience.vocabulary.step_counter import WIDTH, StepCounter
 
 STRIDE = 256  # on a GPU the number of cache columns that are read is a multiple of this; each multiple is recorded once
 _CPU_STRIDE = 32  # the same where nothing is recorded

@@ -137,7 +137,8 @@ def _draw_middle(axes: Any, maps: list[Tensor], colors: Any) -> None:
 
 def _cosines(ratio: Tensor, width: int, finer: int) -> Tensor:
     """Return the (R, finer · D/2) cosine half of ξ for (R,) ratios, at more dimensions than a model has."""
-    return progress_ratio(ratio, finer * width, width / 2)[:, ::2]
+    cosines: Tensor = progress_ratio(ratio, finer * width, width / 2)[:, ::2]
+    return cosines
 
 
 def _draw_map(axes: Any, values: Tensor) -> Any:

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from torch import nn
-
 from impatience.errors import UnsupportedModelError
 from impatience.families.base import CrossAttention, Family, text_config, unwrap
 from impatience.registry import Registry, nearest
@@ -17,6 +15,8 @@ def family_of(model: Any) -> Family:
     Raises:
         UnsupportedModelError: If none does; the message says what to declare.
     """
+    from torch import nn
+
     if not isinstance(model, nn.Module):
         raise UnsupportedModelError(
             f"{model!r} is not a loaded model. Load it with transformers' from_pretrained first."

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 _SAMPLE = 8192
 """Most token embeddings to measure."""
@@ -43,6 +43,8 @@ class CrossAttention:
 
     def scores(self, attention: nn.Module, args: Any, kwargs: Any, config: Any) -> tuple[Tensor, Tensor]:
         """Return the (B, H, T, S) scores of a call, and the (B, S) mask of source tokens that are not padding."""
+        import torch
+
         steps = args[0] if args else kwargs["hidden_states"]
         source = kwargs[self.source]
         heads = self.heads(config)
@@ -63,6 +65,8 @@ class CrossAttention:
     @staticmethod
     def add(bias: Tensor, mask: Tensor | None) -> Tensor:
         """Add a bias to a mask that is None, boolean (True where a token may be read) or additive."""
+        import torch
+
         if mask is None:
             return bias
         if mask.dtype == torch.bool:
@@ -121,6 +125,8 @@ class Family:
 
     def width(self, model: Any) -> int:
         """Return D, the width of the decoder's input embeddings, and of the signal."""
+        import torch
+
         return int(self._embed(model, torch.zeros(1, dtype=torch.long, device=model.device)).shape[-1])
 
     def layer_width(self, model: Any) -> int:
@@ -129,16 +135,20 @@ class Family:
 
     def embedding_rms(self, model: Any) -> float:
         """Return the root mean square of the token embeddings as the decoder sees them."""
+        import torch
+
         config = text_config(model)
         count = int(config.vocab_size)
         ids = torch.linspace(0, count - 1, min(count, _SAMPLE), device=model.device).long()
         seen = self._embed(model, ids).float() * self.scale(config)
         return float(seen.square().mean().sqrt())
 
-    @torch.no_grad()
     def _embed(self, model: Any, ids: Tensor) -> Tensor:
         """Return the (1, T, D) embeddings of (T,) ids, also where an adapter is around the table."""
-        embeddings: Tensor = self.decoder_of(model).get_input_embeddings()(ids[None])
+        import torch
+
+        with torch.no_grad():
+            embeddings: Tensor = self.decoder_of(model).get_input_embeddings()(ids[None])
         return embeddings
 
     def checkpoints(self, model: Any) -> bool:

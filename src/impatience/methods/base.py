@@ -13,9 +13,7 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self
 
-import torch
-from torch import Tensor
-
+from impatience.arrays import Array
 from impatience.config import option
 from impatience.errors import OptionError
 from impatience.registry import nearest
@@ -89,7 +87,7 @@ class Method:
             return 1.0
         return (1.0 if self.strength == "auto" else float(self.strength)) * embedding_rms / RMS
 
-    def noisy(self, progress: Tensor, target: Tensor, width: int) -> Tensor:
+    def noisy(self, progress: Array, target: Array, width: int) -> Array:
         """Return progress with training noise, clipped to [0, target].
 
         The paper's r ← clip(r + 2δ/D, 0, 1) (eq. 4) is the same as noise of 2/D of the target on progress.
@@ -101,6 +99,8 @@ class Method:
         """
         if self.noise == 0:
             return progress
+        import torch
+
         steps = 2.0 / width * target if self.noise == "paper" else STEP_NOISE if self.noise == "step" else self.noise
         noise = torch.randn_like(progress) * steps
         return torch.minimum((progress + noise).clamp(min=0), target)
@@ -111,7 +111,7 @@ class EmbeddingMethod(Method, ABC):
     """A method that computes a vector for each step."""
 
     @abstractmethod
-    def embedding(self, progress: Tensor, target: Tensor, width: int) -> Tensor:
+    def embedding(self, progress: Array, target: Array, width: int) -> Array:
         """Return the (B, T, D) float32 signal for (B, T) progress and (B, 1) target, progress ≤ target.
 
         Each value may depend on its own progress and target alone: the columns of a text come together, one by one, or,
@@ -124,7 +124,7 @@ class AttentionMethod(Method, ABC):
     """A method that computes a bias for the last decoder layer's cross-attention."""
 
     @abstractmethod
-    def bias(self, scores: Tensor, readable: Tensor, progress: Tensor, target: Tensor) -> Tensor:
+    def bias(self, scores: Array, readable: Array, progress: Array, target: Array) -> Array:
         """Return the bias to add to attention scores before their softmax.
 
         Args:

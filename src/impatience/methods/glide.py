@@ -23,9 +23,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor
-
+from impatience.arrays import Array, library_of
 from impatience.config import option
 from impatience.errors import OptionError
 from impatience.methods.pre import Pre
@@ -57,13 +55,14 @@ class Glide(Pre):
         if not 0 < self.share < 1:
             raise OptionError(f"share={self.share}: give a number above 0 and below 1.")
 
-    def ratio(self, progress: Tensor, target: Tensor) -> Tensor:
+    def ratio(self, progress: Array, target: Array) -> Array:
         """Return r, (B, T) in [0, 1]."""
         remaining = target - progress
-        before = (1 - self.share) * progress / (target - self.countdown).clamp(min=1e-6)
-        return torch.where(remaining <= self.countdown, 1 - self.share * remaining / self.countdown, before)
+        before = (1 - self.share) * progress / (target - self.countdown).clip(min=1e-6)
+        counted = 1 - self.share * remaining / self.countdown
+        return library_of(progress).where(remaining <= self.countdown, counted, before)
 
-    def embedding(self, progress: Tensor, target: Tensor, width: int) -> Tensor:
+    def embedding(self, progress: Array, target: Array, width: int) -> Array:
         """Return ξ(r)."""
         return progress_ratio(self.ratio(progress, target), width, self.pulsation or width / 2)
 

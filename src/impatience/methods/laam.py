@@ -15,11 +15,12 @@ embedding methods it does not give the exact progress: expect weak control.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from impatience.methods.base import AttentionMethod
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Laam(AttentionMethod):
 
     def bias(self, scores: Tensor, readable: Tensor, progress: Tensor, target: Tensor) -> Tensor:
         """Return log n for the n best source tokens of each step, 0 for the others."""
+        import torch
+
         remaining = (target - progress)[:, None, :, None]  # (B, 1, T, 1)
         ends = readable.long().cumsum(-1).argmax(-1)  # (B,) the last readable token
         boostable = readable.scatter(1, ends[:, None], False)[:, None, None, :]

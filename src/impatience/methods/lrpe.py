@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
+from impatience.arrays import Array
 from impatience.methods.base import EmbeddingMethod
 from impatience.signals import length_ratio
 
@@ -24,7 +23,7 @@ from impatience.signals import length_ratio
 class Lrpe(EmbeddingMethod):
     """Length-Ratio Positional Encoding (Takase and Okazaki), in the form the PRE paper compares with."""
 
-    def embedding(self, progress: Tensor, target: Tensor, width: int) -> Tensor:
+    def embedding(self, progress: Array, target: Array, width: int) -> Array:
         """Return the length-ratio sinusoid."""
         return length_ratio(progress, target, width)
 

@@ -17,8 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from torch import Tensor
-
+from impatience.arrays import Array
 from impatience.config import option
 from impatience.errors import OptionError
 from impatience.methods.base import EmbeddingMethod
@@ -42,7 +41,7 @@ class Pre(EmbeddingMethod):
                 f"(the Nyquist bound D·π/2). Give a number above 0 and up to that, or None for {width / 2:.1f}."
             )
 
-    def embedding(self, progress: Tensor, target: Tensor, width: int) -> Tensor:
+    def embedding(self, progress: Array, target: Array, width: int) -> Array:
         """Return ξ(progress / target)."""
         return progress_ratio(progress / target, width, self.pulsation or width / 2)
 

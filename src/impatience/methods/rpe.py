@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
+from impatience.arrays import Array
 from impatience.methods.base import EmbeddingMethod
 from impatience.signals import countdown
 
@@ -24,7 +23,7 @@ from impatience.signals import countdown
 class Rpe(EmbeddingMethod):
     """Reverse Positional Embeddings (Miculicich et al.; Butcher et al.)."""
 
-    def embedding(self, progress: Tensor, target: Tensor, width: int) -> Tensor:
+    def embedding(self, progress: Array, target: Array, width: int) -> Array:
         """Return the countdown sinusoid of target - progress."""
         return countdown(target - progress, width)
 

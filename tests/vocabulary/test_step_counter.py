@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from impatience.decoding.step_counter import StepCounter
 from impatience.lengths import Unit
 from impatience.vocabulary import Vocabulary
+from impatience.vocabulary.step_counter import StepCounter
 from support.toys import CORPUS, TOKENIZERS
 
 

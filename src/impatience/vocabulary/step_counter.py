@@ -14,10 +14,9 @@ Shape letters: B rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-import torch
-from torch import Tensor
-
+from impatience.arrays import Array, device_of, float32, library_of, to_device
 from impatience.lengths import Unit
 from impatience.vocabulary import Vocabulary
 
@@ -26,9 +25,9 @@ _NEVER = 2**40
 
 
 class StepCounter:
-    """Counts rows in one unit."""
+    """Counts rows in one unit, on a device of torch; on None with NumPy."""
 
-    def __init__(self, vocabulary: Vocabulary, unit: Unit, device: torch.device) -> None:
+    def __init__(self, vocabulary: Vocabulary, unit: Unit, device: Any = None) -> None:
         self.unit, self.special = unit, vocabulary.special(device)
         if unit is not Unit.TOKENS:
             self.table = vocabulary.tables(device)
@@ -40,33 +39,37 @@ class StepCounter:
 
     def after(self, ids: Sequence[int]) -> tuple[int, ...]:
         """Return the numbers of a row after ids are written."""
-        numbers = torch.tensor([self.initial], device=self.special.device)
+        device = device_of(self.special)
+        numbers = to_device([self.initial], device)
         for i in ids:
-            numbers = self.advance(numbers, torch.tensor([i], device=numbers.device))
+            numbers = self.advance(numbers, to_device([i], device))
         return tuple(numbers[0].tolist())
 
-    def progress(self, numbers: Tensor) -> Tensor:
+    def progress(self, numbers: Array) -> Array:
         """Return the (B,) float32 progress of rows with (B, 3) numbers."""
         if self.unit is Unit.CHARACTERS:
-            return torch.where(numbers[:, 1] < _NEVER, numbers[:, 2] - numbers[:, 1], 0).float()
-        return numbers[:, 0].float()
+            started = numbers[:, 1] < _NEVER
+            return float32(library_of(numbers).where(started, numbers[:, 2] - numbers[:, 1], 0))
+        return float32(numbers[:, 0])
 
-    def advance(self, numbers: Tensor, ids: Tensor) -> Tensor:
+    def advance(self, numbers: Array, ids: Array) -> Array:
         """Return the (B, 3) numbers of rows after (B,) more ids are written."""
-        count, second, third = numbers.unbind(1)
+        library = library_of(numbers)
+        count, second, third = numbers[:, 0], numbers[:, 1], numbers[:, 2]
         if self.unit is Unit.TOKENS:
-            return torch.stack([count + (~self.special[ids]).long(), second, third], 1)
+            return library.stack([count + ~self.special[ids], second, third], 1)
         table = self.table
         if self.unit is Unit.WORDS:
-            joined = table.head[ids].long() * second
-            inside = torch.where(table.special[ids], second, table.tail[ids].long())
-            return torch.stack([count + table.words[ids] - joined, inside, third], 1)
+            joined = table.head[ids] * second
+            inside = library.where(table.special[ids], second, table.tail[ids] * 1)
+            return library.stack([count + table.words[ids] - joined, inside, third], 1)
         if self.unit is Unit.CHARACTERS:
             total, solid = count + table.characters[ids], ~table.blank[ids]
-            first = torch.where(solid, torch.minimum(second, total - table.characters[ids] + table.lead[ids]), second)
-            last = torch.where(solid, torch.maximum(third, total - table.trail[ids]), third)
-            return torch.stack([total, first, last], 1)
-        looks = table.sentence_end[ids].long()
+            begin = library.minimum(second, total - table.characters[ids] + table.lead[ids])
+            first = library.where(solid, begin, second)
+            last = library.where(solid, library.maximum(third, total - table.trail[ids]), third)
+            return library.stack([total, first, last], 1)
+        looks = table.sentence_end[ids] * 1
         ends = looks * (1 - second)
-        undone = third * table.carries_on[ids].long()
-        return torch.stack([count + ends - undone, looks, ends], 1)
+        undone = third * table.carries_on[ids]
+        return library.stack([count + ends - undone, looks, ends], 1)
