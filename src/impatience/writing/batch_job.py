@@ -65,6 +65,7 @@ def write(
     defaults: RowDefaults,
     *,
     model: str = "",
+    backend: str | None = None,
     restart: bool = False,
     budget: int | None = None,
     engine: Engine | None = None,
@@ -80,6 +81,7 @@ def write(
         defaults: Settings of rows that name no others.
         model: Name of the model; a job continues only with the model that it was begun with, and other processes load
             it by this name.
+        backend: Name of the backend that other processes load it in; None as in ``load``.
         restart: Delete the output of an earlier run first.
         budget: The most tokens in memory, rows × (source + output); None for as many as each process has room for
             when the job begins.
@@ -96,7 +98,7 @@ def write(
             raise RunError(f"{file} is the input, and the job would write to it: name another output than {out}.")
     if out.exists() and not out.is_file():
         raise RunError(f"{out} is a folder or device: name a file to write to.")
-    weights, options = fingerprint(writer.model), {"model": model, **vars(defaults)}
+    weights, options = writer.generator.fingerprint(), {"model": model, **vars(defaults)}
     if isinstance(defaults.target, tuple):
         options["target"] = list(defaults.target)  # as JSON reads it again
     with open_job(source, out, options, weights, restart=restart) as (texts, rejects):
@@ -132,7 +134,7 @@ def write(
         # Other engines may have several workers, so their work is cut into smaller pieces.
         times = TIMES if engine is None or isinstance(engine, ENGINES["local"]) else 1
         report_rows(found, len(rejected))
-        load_there = partial(load_and_write, name_from_anywhere(model), weights, budget, defaults.tries)
+        load_there = partial(load_and_write, name_from_anywhere(model), backend, weights, budget, defaults.tries)
         task = Task(partial(write_requests, writer, room, defaults.tries), load_there if model else None)
         for _, written in (engine or choose("local")).run(task, batches()):
             results = [result for result in written.values() if isinstance(result, Result)]
@@ -156,11 +158,11 @@ def write_requests(
 
 
 def load_and_write(
-    model: str, weights: str, budget: int | None, tries: int
+    model: str, backend: str | None, weights: str, budget: int | None, tries: int
 ) -> Callable[[Sequence[Request]], dict[str, Result | SourceError]]:
     """Load a writer in another process, and return a function that writes a batch; ``weights`` is its fingerprint."""
-    writer = load(model, quiet=True)
-    check_weights(writer.model, model, weights)
+    writer = load(model, backend=backend, quiet=True)
+    check_fingerprint(writer.generator.fingerprint(), model, weights)
     return partial(write_requests, writer, writer.budget if budget is None else budget, tries)
 
 

@@ -20,10 +20,10 @@ from impatience.decoding.base import Generator, TokenListener, TokenRequest, Tok
 from impatience.decoding.packing import BUDGET, PackedBatch, TextSize
 from impatience.decoding.results import Result
 from impatience.errors import OptionError
-from impatience.landing import LandingRules
-from impatience.landing.draws import noisy_scores
-from impatience.landing.no_loops import bar_repeats, check_size
-from impatience.lengths import Landing, Target, Unit
+from impatience.lengths import Landing, Unit
+from impatience.steps.landing import LandingRules
+from impatience.steps.repetition import bar_repeats, check_no_loops
+from impatience.steps.sampling import noisy_scores
 from impatience.vocabulary.step_counter import StepCounter
 
 _OPTIONS = ("no_loops", "max_new_tokens", "do_sample", "temperature", "top_k", "top_p", "seed")
@@ -40,6 +40,7 @@ class GgufGenerator(Generator):
         self._context: Context | None = None
         self._read: list[tuple[object, ...]] = []  # for each token that the context holds: what it was read as
         self._counters: dict[Unit, StepCounter] = {}
+        self._rules: dict[tuple[Landing, Unit], LandingRules] = {}
 
     def generate_with_signal(
         self,
@@ -175,6 +176,12 @@ class GgufGenerator(Generator):
             self._read = []
         return self._context
 
+    def rules(self, landing: Landing, unit: Unit) -> LandingRules:
+        """Return the rules that hold texts to their targets; they are made once."""
+        if (landing, unit) not in self._rules:
+            self._rules[landing, unit] = LandingRules(landing, unit, self.vocabulary, self.eos)
+        return self._rules[landing, unit]
+
     def _counter(self, unit: Unit) -> StepCounter:
         if unit not in self._counters:
             self._counters[unit] = StepCounter(self.vocabulary, unit)
@@ -187,28 +194,27 @@ class _Chooser:
     def __init__(
         self, request: TokenRequest, unit: Unit, landing: Landing, options: Mapping[str, Any], own: GgufGenerator
     ) -> None:
-        self._draw, self._size = request.draw, options.get("no_loops")
+        self._before, self._draw, self._size = request.ids[-1], request.draw, options.get("no_loops")
         if self._size is not None:
-            check_size(self._size)
+            check_no_loops(self._size)
         self._rules = None
         if landing is not Landing.NATURAL:
-            target = Target(unit, (request.target,))
-            self._rules = LandingRules(
-                landing, target, np.zeros(1, np.int64), [request.budget], own.vocabulary, own.eos
-            )
+            self._rules = own.rules(landing, unit)
+            self._rows = np.array([request.target]), np.array([1]), np.array([1 + request.budget])
         self._sampler = _Sampler.of(options)
 
     def bar_loops(self, ids: Sequence[int], scores: Scores) -> Scores:
         """Return the scores, -inf for tokens that would repeat a sequence."""
         if self._size is None or len(ids) < self._size:
             return scores
-        return bar_repeats(np.array([ids]), scores[None], self._size)[0]
+        barred: Scores = bar_repeats(np.array([ids]), scores[None], self._size)[0]
+        return barred
 
     def choose(self, ids: Sequence[int], scores: Scores) -> tuple[int, int, int]:
         """Return the model's choice, what the landing makes of it, and the token that is written."""
         choice = kept = int(scores.argmax())
         if self._rules is not None:
-            scores = self._rules(np.array([ids], np.int64).reshape(1, -1), scores[None])[0]
+            scores = self._rules.hold(np.array([[self._before, *ids]]), scores[None], *self._rows)[0]
             kept = int(scores.argmax())
         if self._draw:
             noisy = noisy_scores(scores[None], np.array([self._draw]), np.array([len(ids)]))

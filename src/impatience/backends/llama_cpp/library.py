@@ -3,7 +3,7 @@
 The library comes in the package ``xllamacpp``, or is named by the environment variable ``IMPATIENCE_LLAMA_CPP`` (a
 ``libllama`` of your own, e.g. that of llama-cpp-python). Structures that are passed by value grow from version to
 version, so only their first fields are named here; the rest is kept as bytes that the library itself filled in. The
-defaults of the named fields are compared with the documented ones, and a library that lays them out otherwise is refused.
+defaults of the named fields are compared with the documented ones; a library that differs is refused.
 """
 
 from __future__ import annotations
@@ -102,6 +102,11 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_token_to_piece": (c_int32, (c_void_p, c_int32, c_char_p, c_int32, c_int32, c_bool)),
     "ggml_backend_tensor_set": (None, (c_void_p, c_void_p, c_size_t, c_size_t)),
     "ggml_backend_tensor_get": (None, (c_void_p, c_void_p, c_size_t, c_size_t)),
+    "ggml_row_size": (c_size_t, (c_int32, ctypes.c_int64)),
+    "ggml_quantize_chunk": (
+        c_size_t,
+        (c_int32, c_void_p, c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, c_void_p),
+    ),
     "ggml_get_name": (c_char_p, (c_void_p,)),
 }
 

@@ -62,8 +62,8 @@ def open_files(files: GgufFiles, *, quiet: bool) -> tuple[SteeredGguf, dict[str,
     settings, tensors, prompt = read_signal(files.signal)
     if not marked:
         raise ModelFilesError(
-            f"{files.signal} belongs to another GGUF file: {weights.name} was not exported with length control. Move it "
-            f"away, or export the model again."
+            f"{files.signal} belongs to another GGUF file: {weights.name} was not exported with length control. Move "
+            f"it away, or export the model again."
         )
     signal = Signal(settings, tensors, model.layers, model.width)
     return SteeredGguf(model, signal, (weights, files.signal)), prompt

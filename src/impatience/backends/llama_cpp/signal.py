@@ -101,7 +101,7 @@ def _read_maps(tensors: Mapping[str, NDArray[Any]], layers: int, width: int) -> 
     for layer, weights in maps.items():
         if layer < FIRST_LAYER:
             raise UnsupportedModelError(
-                f"The signal of this model enters at layer {layer}; llama.cpp adds vectors from layer {FIRST_LAYER} on. "
+                f"The signal of this model enters at layer {layer}; llama.cpp adds it from layer {FIRST_LAYER} on. "
                 f"Train it with layers={list(range(FIRST_LAYER, layers))}, or use --backend transformers."
             )
         sizes = [width, *(weight.shape[0] for weight in weights)]
