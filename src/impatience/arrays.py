@@ -41,6 +41,11 @@ def arange(like: Array, stop: int, step: int = 1, dtype: str = "int64") -> Array
     return torch.arange(0, stop, step, dtype=getattr(torch, dtype), device=like.device)
 
 
+def false_flags(like: Array, *shape: int) -> Array:
+    """Return flags that are all False, where another array is."""
+    return np.zeros(shape, bool) if isinstance(like, np.ndarray) else like.new_zeros(shape, dtype=bool)
+
+
 def float32(array: Array) -> Array:
     """Return an array in float32."""
     return array.astype(np.float32) if isinstance(array, np.ndarray) else array.float()

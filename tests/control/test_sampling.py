@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from impatience.control.sampling import LEAST, Draws, noisy_scores
+from impatience.control.sampling import Draws
+from impatience.steps.sampling import LEAST, noisy_scores
 
 
 def chosen(scores: torch.Tensor, draws: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 import zlib
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from torch import Tensor, nn
 from impatience.control.adapters import base_model_name
 from impatience.control.model import LengthControlled
 from impatience.control.storage import PROMPT, SETTINGS
-from impatience.errors import ModelFilesError
 from impatience.files import read_object
 from impatience.sources.pretrained import ADAPTER_SETTINGS, find_file
 
@@ -45,15 +43,6 @@ def fingerprint(model: LengthControlled) -> str:
     if model.opened_from and not model.fingerprint:
         model.fingerprint = files_fingerprint(model.opened_from)
     return model.fingerprint or weights_fingerprint(model)
-
-
-def check_weights(model: LengthControlled, name: str, expected: str) -> None:
-    """Check that a model that this machine has opened is the one that its work is for."""
-    if fingerprint(model) != expected:
-        raise ModelFilesError(
-            f"On {platform.node()} the model {name!r} has other weights, or another tokenizer. Give each machine the "
-            f"same."
-        )
 
 
 def files_fingerprint(name: str | Path, *, tokenizer: bool = True) -> str:

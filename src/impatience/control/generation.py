@@ -16,13 +16,14 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from impatience.control.length_report import LengthReport, LengthReporter
 from impatience.control.projections import ROWS, PrecomputedProjections
 from impatience.control.repetition import NoLoops
-from impatience.control.sampling import Draws, check_draws
+from impatience.control.sampling import Draws
 from impatience.control.steering import PassSignal, Steering
 from impatience.control.stopping import LandingProcessor
 from impatience.control.targets import BatchTargets
 from impatience.control.threads import copies_wait
 from impatience.errors import OptionError, TokenizerError
 from impatience.lengths import Landing, Target, step_budget
+from impatience.steps.sampling import check_draws
 from impatience.vocabulary import Vocabulary, in_tokens
 
 

@@ -11,8 +11,6 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from impatience.errors import ModelFilesError
 from impatience.judging import Landed, judge, judge_landing
 from impatience.lengths import Landing, Unit, decode, ends_sentence
@@ -105,7 +103,7 @@ class LengthReporter:
         if self.landing is not Landing.EXACT or not choices or not text or choices[-1] == text[-1]:
             return False
         if self.unit is Unit.CHARACTERS:  # the model's choice did not fit, and the full stop did
-            return bool(self.vocabulary.tables(torch.device("cpu")).sentence_end[text[-1]])
+            return bool(self.vocabulary.tables().sentence_end[text[-1]])
         return self.unit is Unit.WORDS and self.vocabulary.count(text[:-1], Unit.WORDS) == target
 
 
@@ -116,7 +114,7 @@ def _trim_to_end(ids: list[int], choice: int, vocabulary: Vocabulary) -> list[in
     """
     if vocabulary.tokenizer is None:
         return ids
-    table = vocabulary.tables(torch.device("cpu"))
+    table = vocabulary.tables()
     for end in range(len(ids), len(ids) // 2, -1):
         if table.sentence_end[ids[end - 1]] and ends_sentence(decode(vocabulary.tokenizer, ids[:end])):
             return ids[:end]
@@ -136,7 +134,7 @@ def _trim_cut_word(ids: list[int], choice: int, vocabulary: Vocabulary) -> list[
         return ids
     next_letter = vocabulary.pieces[choice].decode("utf-8", "replace")[:1]
     in_word = next_letter.isalnum() and unicodedata.east_asian_width(next_letter) not in "WF"
-    if not in_word or not vocabulary.tables(torch.device("cpu")).tail[ids[-1]]:
+    if not in_word or not vocabulary.tables().tail[ids[-1]]:
         return ids
     trimmed, words = ids, vocabulary.count(ids, Unit.WORDS)
     while trimmed and vocabulary.count(trimmed, Unit.WORDS) == words:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,11 +20,6 @@ from impatience.sources import resolve, toy
 def generation_settings(prompt: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that ``generate`` always gets with a model, from the prompt it was trained with."""
     return {"no_loops": prompt["no_loops"]} if prompt.get("no_loops") else {}
-
-
-def name_from_anywhere(name: str | Path) -> str:
-    """Return a model name that also works for a process in another folder."""
-    return os.path.abspath(name) if Path(name).is_dir() else str(name)
 
 
 def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControlled, dict[str, Any]]:

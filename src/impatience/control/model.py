@@ -236,7 +236,7 @@ class LengthControlled(StatefulModel):
             target_words: Length in words.
             target_characters: Length in characters.
             target_sentences: Length in sentences.
-            landing: ``"natural"``, ``"exact"`` or ``"at_most"``; see ``impatience.control.stopping``.
+            landing: ``"natural"``, ``"exact"`` or ``"at_most"``; see ``impatience.steps.landing``.
             return_report: Also return a ``LengthReport`` for each text.
             prompt_lengths: For decoder-only models that resume a text: prompt tokens of each row without padding;
                 the ids after them count as written.

@@ -33,7 +33,7 @@ class Request:
     task: str | None = None  # name in ``TASKS``; None is what the model was trained for, or else a summary
     history: tuple[tuple[str, str], ...] = ()  # messages before the text, e.g. turns of a chat: (role, text) pairs
     prefix: tuple[int, ...] = ()  # ids of the new text that are written already; the model continues them
-    draw: int = 0  # number of the draw of the rest (``control.sampling``); 0 takes the likeliest tokens
+    draw: int = 0  # number of the draw of the rest (``steps.sampling``); 0 takes the likeliest tokens
     within: tuple[int, int] | None = None  # lengths that are on target, first and last; None is the target alone
     instruction: str = ""  # what to write, in a user's words, instead of a task
     whole: str = ""  # the whole source, where ``text`` is only what was written of its parts

@@ -3,7 +3,7 @@
 A steered model may plan its last sentence badly and finish it some words late, or say what its source does not. Such a
 text is cut back to shortly before its target, or to the start of the sentence there, or to before the first sentence
 with an unsupported word, and endings are drawn from there under the same signal. ``decoding.ranking`` says which text
-is the best: truth comes first. The draws are the same every time (``control.sampling``), and the choice depends on the
+is the best: truth comes first. The draws are the same every time (``steps.sampling``), and the choice depends on the
 texts alone.
 """
 

@@ -21,8 +21,7 @@ from transformers import Cache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from impatience.control.model import LengthControlled
-from impatience.control.repetition import NoLoops, bar_repeats
-from impatience.control.sampling import noisy_scores
+from impatience.control.repetition import NoLoops
 from impatience.control.stopping import LandingProcessor
 from impatience.control.threads import copies_wait
 from impatience.decoding.base import TokenRequest
@@ -30,6 +29,8 @@ from impatience.decoding.cuda_graphs import CudaGraphs
 from impatience.decoding.kv_cache import GROUPED, FixedLayer, SlotCache
 from impatience.families import text_config, unwrap
 from impatience.lengths import Landing, Target, Unit
+from impatience.steps.repetition import bar_repeats
+from impatience.steps.sampling import noisy_scores
 from impatience.vocabulary.step_counter import WIDTH, StepCounter
 
 STRIDE = 256  # on a GPU the number of cache columns that are read is a multiple of this; each multiple is recorded once

@@ -20,8 +20,8 @@ import torch
 from transformers import GenerationConfig
 
 from impatience.config import build
-from impatience.control.fingerprint import check_weights, fingerprint, weights_fingerprint
-from impatience.control.loading import generation_settings, name_from_anywhere, open_model
+from impatience.control.fingerprint import fingerprint, weights_fingerprint
+from impatience.control.loading import generation_settings, open_model
 from impatience.control.model import LengthControlled
 from impatience.data import Encoder, Request, Spec, checksum, load
 from impatience.decoding.generator import TextGenerator
@@ -41,6 +41,7 @@ from impatience.methods import METHODS
 from impatience.metrics import Metric, Prediction
 from impatience.protocols import PROTOCOLS, Protocol
 from impatience.registry import nearest, require
+from impatience.sources.identity import check_fingerprint, name_from_anywhere
 from impatience.strategies import STRATEGIES, Strategy
 
 _RESERVED = {"num_return_sequences", "return_dict_in_generate", "transformers_version"}
@@ -328,5 +329,5 @@ def load_batch_writer(
 ) -> Callable[[_Numbered], list[Prediction]]:
     """Load the model in another process and return the function that writes a batch."""
     generator = load_evaluated_model(model, **prompt, generate=settings, quiet=True).generator
-    check_weights(generator.model, model, weights)
+    check_fingerprint(fingerprint(generator.model), model, weights)
     return partial(_write_batch, generator, strategy, seed)

@@ -93,6 +93,7 @@ class Report(BaseModel):
     parts: int = Field(description="Number of parts in which the source was read.")
     note: str = Field(description="Explains reading in parts, or why words cannot be counted.")
     drawn: bool = Field(description="Whether the ending was sampled, because the first text was not good.")
+    backend: str = Field(description="The library that ran the model.")
     taken_back: int = Field(description="Characters at the end of the streamed pieces that are not in the text.")
 
 

@@ -18,8 +18,6 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from impatience.data import IGNORED, pad_labels
 from impatience.lengths import Unit
 from impatience.training.recipe import TrainPart
@@ -61,7 +59,7 @@ class Decoys:
 
     def _sentence_ends(self, row: Row) -> list[int]:
         """Return the columns where sentences end: a full stop or the like, then EOS or a capital letter."""
-        ends, pieces = self.vocabulary.tables(torch.device("cpu")).sentence_end, self.vocabulary.pieces
+        ends, pieces = self.vocabulary.tables().sentence_end, self.vocabulary.pieces
         labels = row["labels"]
         return [
             column

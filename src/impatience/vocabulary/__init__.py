@@ -123,18 +123,22 @@ class Vocabulary:
 
         ``written`` is (B, T), True for ids that the model wrote, False for its prompt.
         """
+        return float32(self.counts(ids, written, unit))
+
+    def counts(self, ids: Array, written: Array, unit: Unit) -> Array:
+        """Return the same as whole numbers."""
         if unit is Unit.TOKENS:
-            return float32((written & ~self.special(device_of(ids))[ids]).cumsum(1))
+            return (written & ~self.special(device_of(ids))[ids]).cumsum(1)
         table = self.tables(device_of(ids))
         if unit is Unit.CHARACTERS:
-            return float32(self.span(ids, written)[0])
+            return self.span(ids, written)[0]
         if unit is Unit.WORDS:
             joined = table.head[ids] & self._inside(ids, written)
-            return float32(((table.words[ids] - joined * 1) * written).cumsum(1))
+            return ((table.words[ids] - joined * 1) * written).cumsum(1)
         ends = written & table.sentence_end[ids]
         ends = ends & ~_previous(ends)
         undone = _previous(ends) & table.carries_on[ids]
-        return float32((ends * 1 - undone * 1).cumsum(1))
+        return (ends * 1 - undone * 1).cumsum(1)
 
     def _inside(self, ids: Array, written: Array) -> Array:
         """Return for each (B, T) step whether the text before it ends in a word, special tokens skipped."""

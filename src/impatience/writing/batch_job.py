@@ -15,14 +15,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from impatience.control.fingerprint import check_weights, fingerprint
-from impatience.control.loading import name_from_anywhere
 from impatience.data import Request, read_rows
 from impatience.decoding.results import Result
 from impatience.engines import ENGINES, Engine, Task, choose
 from impatience.errors import DataError, ImpatienceError, OptionError, RunError, SourceError
 from impatience.files import lock_of
 from impatience.lengths import Landing, Length, Unit, aim, parse_length
+from impatience.sources.identity import check_fingerprint, name_from_anywhere
 from impatience.writing.job_files import check_ids, open_job, read_field, side_files
 from impatience.writing.writer import Writer, load
 from impatience.writing.writing_systems import ratio_target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from ctypes import c_float, c_void_p, cast, create_string_buffer
 from pathlib import Path
 from typing import Any
 from weakref import finalize
@@ -18,6 +19,7 @@ from impatience.errors import ModelFilesError, SourceError, UnsupportedModelErro
 AT_ONCE = 512  # tokens that are read in one pass
 _STEP = 1024  # a context has room for a multiple of so many tokens
 _MAGIC = b"GGUF"
+_ALL_F32 = "0"  # a file type, see llama.h
 
 Scores = NDArray[np.float32]
 
@@ -44,8 +46,6 @@ class GgufModel:
 
     def fact(self, key: str) -> str | None:
         """Return a value of the file's metadata, as text; None if it has no such key."""
-        from ctypes import create_string_buffer
-
         buffer = create_string_buffer(1 << 12)
         size = self.library("model_meta_val_str", self._model, key.encode(), buffer, len(buffer))
         return buffer.value.decode(errors="replace") if size >= 0 else None
@@ -96,11 +96,12 @@ class Context:
         self._logits = self._library.function("llama_get_logits_ith")
         parameters = self._library("context_default_params")
         parameters.write(0, "<3I", room, AT_ONCE, AT_ONCE)
+        place = self._library.callback_place
+        if place is not None and model.fact("general.file_type") == _ALL_F32:  # then keys and values are no coarser
+            parameters.write(place + 16, "<2i", 0, 0)
         self.vectors = ControlVectors(self._library, model.layers, model.width) if steered else None
-        if self.vectors and self._library.callback_place is not None:
-            from ctypes import c_void_p, cast
-
-            parameters.write(self._library.callback_place, "<Q", cast(self.vectors.callback, c_void_p).value or 0)
+        if self.vectors and place is not None:
+            parameters.write(place, "<Q", cast(self.vectors.callback, c_void_p).value or 0)
         self._context = self._library("init_from_model", model._model, parameters)
         if not self._context:
             raise SourceError(f"There is no memory for a context of {room:,} tokens. Shorten the text.")
@@ -113,8 +114,6 @@ class Context:
         if self.vectors:
             self.vectors.bind(self._context)
         if model.adapter is not None:
-            from ctypes import c_float, c_void_p
-
             self._library("set_adapters_lora", self._context, (c_void_p * 1)(model.adapter), 1, (c_float * 1)(1.0))
 
     def keep(self, tokens: int) -> bool:
