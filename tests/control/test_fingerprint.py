@@ -16,6 +16,7 @@ from impatience import attach
 from impatience.control.fingerprint import COLUMNS, files_fingerprint, fingerprint, weights_fingerprint
 from impatience.control.loading import open_model
 from impatience.errors import ModelFilesError
+from impatience.sources.identity import check_fingerprint
 from support.toys import byte_level_tokenizer, tiny_model
 
 
@@ -78,9 +79,9 @@ def test_an_opened_model_has_the_fingerprint_of_its_files_whatever_became_of_the
     opened, _ = open_model(folder / "adapter", quiet=True)
     next(opened.parameters()).data.mul_(1 + 1e-6)  # as if another processor had merged it
     assert fingerprint(opened.to(torch.bfloat16)) == before
-    check_fingerprint(fingerprint(opened, "mine", before)
+    check_fingerprint(fingerprint(opened), "mine", before)
     with pytest.raises(ModelFilesError, match="the model 'mine' has other weights"):
-        check_fingerprint(fingerprint(opened, "mine", "another")
+        check_fingerprint(fingerprint(opened), "mine", "another")
     in_memory = attach(tiny_model("llama"), "glide")
     assert fingerprint(in_memory) == weights_fingerprint(in_memory)
 

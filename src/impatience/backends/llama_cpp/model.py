@@ -20,6 +20,7 @@ AT_ONCE = 512  # tokens that are read in one pass
 _STEP = 1024  # a context has room for a multiple of so many tokens
 _MAGIC = b"GGUF"
 _ALL_F32 = "0"  # a file type, see llama.h
+_FLASH, _TYPES = 52, 16  # places of ``flash_attn_type``, and of the types of keys and values after the callback
 
 Scores = NDArray[np.float32]
 
@@ -97,8 +98,9 @@ class Context:
         parameters = self._library("context_default_params")
         parameters.write(0, "<3I", room, AT_ONCE, AT_ONCE)
         place = self._library.callback_place
-        if place is not None and model.fact("general.file_type") == _ALL_F32:  # then keys and values are no coarser
-            parameters.write(place + 16, "<2i", 0, 0)
+        if place is not None and model.fact("general.file_type") == _ALL_F32:  # then attention is no coarser
+            parameters.write(place + _TYPES, "<2i", 0, 0)
+            parameters.write(_FLASH, "<i", 0)
         self.vectors = ControlVectors(self._library, model.layers, model.width) if steered else None
         if self.vectors and place is not None:
             parameters.write(place, "<Q", cast(self.vectors.callback, c_void_p).value or 0)
