@@ -22,11 +22,25 @@ from impatience.vocabulary import Vocabulary
 class ModelFacts(Protocol):
     """The facts of an open model that prompts and requests depend on."""
 
-    vocabulary: Vocabulary  # its tokens
-    steers: bool  # whether it is told its target by a signal
-    encoder_decoder: bool  # whether it has an encoder
-    room: int | None  # the most tokens that its decoder reads and writes in a row; None if there is no limit
-    source_room: int | None  # the most tokens of a source that it reads
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Its tokens."""
+
+    @property
+    def steers(self) -> bool:
+        """True if it is told its target by a signal."""
+
+    @property
+    def encoder_decoder(self) -> bool:
+        """True if it has an encoder."""
+
+    @property
+    def room(self) -> int | None:
+        """The most tokens that its decoder reads and writes in a row; None if there is no limit."""
+
+    @property
+    def source_room(self) -> int | None:
+        """The most tokens of a source that it reads; None if there is no limit."""
 
 
 class TokenListener(Protocol):

@@ -1,4 +1,4 @@
-"""Exports a model to what llama.cpp reads: weights and tokenizer in a GGUF file, the signal in a file beside it."""
+"""Exports a model to llama.cpp: weights and tokenizer in a GGUF file, signal and prompt in a file beside it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from impatience.backends.llama_cpp.files import signal_file
+from impatience.backends.llama_cpp.files import control_file
 from impatience.backends.llama_cpp.gguf_tokenizer import copy_tokenizer, write_tokenizer
-from impatience.backends.llama_cpp.gguf_weights import KINDS, architecture_of, tensors, write_sizes
+from impatience.backends.llama_cpp.gguf_weights import KINDS, Architecture, architecture_of, tensors, write_sizes
 from impatience.backends.llama_cpp.opened import SIGNAL_KEY
 from impatience.backends.llama_cpp.signal import Signal, SignalSettings
 from impatience.control.generation import eos_ids
@@ -24,7 +24,7 @@ from impatience.families import unwrap
 
 
 def export(name: str | Path, out: Path, *, kind: str = "f16", base: Path | None = None) -> tuple[Path, Path | None]:
-    """Write a model as a GGUF file, with its signal beside it.
+    """Write a model as a GGUF file, with its signal and prompt beside it.
 
     Args:
         name: A model that ``impatience.load`` opens by transformers; an adapter is merged.
@@ -33,7 +33,7 @@ def export(name: str | Path, out: Path, *, kind: str = "f16", base: Path | None 
         base: A GGUF file to copy the tokenizer from; None writes that of the model.
 
     Returns:
-        The paths of the GGUF file and of the signal; None if the model has no signal.
+        The paths of the GGUF file, and of that beside it if the model has a signal or was trained with a prompt.
 
     Raises:
         UnsupportedModelError: If llama.cpp cannot run the model as transformers does.
@@ -41,7 +41,7 @@ def export(name: str | Path, out: Path, *, kind: str = "f16", base: Path | None 
     """
     if kind not in KINDS:
         raise OptionError(f"type={kind!r}: give one of {', '.join(KINDS)}.")
-    beside = signal_file(out)
+    beside = control_file(out)
     if taken := [path for path in (out, beside) if path.exists()]:
         raise OptionError(f"{taken[0]} exists. Name another file, or delete it.")
     if out.suffix != ".gguf":
@@ -63,30 +63,33 @@ def export_model(
     if model.steers:
         chosen = SignalSettings(settings["method"], settings["options"], settings["amplitude"])
         Signal(chosen, weights, inner.config.num_hidden_layers, inner.config.hidden_size)  # refuses what cannot run
+    controlled = model.steers or bool(prompt)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{out.stem}-", dir=out.parent) as work:
             whole = Path(work) / out.name
-            _write_gguf(whole, model, architecture, kind, base)
-            if model.steers:
-                _write_signal(signal_file(whole), weights, settings, prompt)
-                os.replace(signal_file(whole), signal_file(out))
+            _write_gguf(whole, model, architecture, kind, base, marked=controlled)
+            if controlled:
+                _write_control(control_file(whole), weights, settings, prompt)
+                os.replace(control_file(whole), control_file(out))
             os.replace(whole, out)
     except OSError as error:
         if isinstance(error, ModelFilesError):
             raise
         raise ModelFilesError(f"{out} could not be written: {error}.") from error
-    return out, signal_file(out) if model.steers else None
+    return out, control_file(out) if controlled else None
 
 
-def _write_gguf(path: Path, model: LengthControlled, architecture: Any, kind: str, base: Path | None) -> None:
+def _write_gguf(
+    path: Path, model: LengthControlled, architecture: Architecture, kind: str, base: Path | None, *, marked: bool
+) -> None:
     from gguf import GGUFWriter
 
     inner = unwrap(model.base)
     writer = GGUFWriter(path, architecture.name)
     writer.add_name(path.stem)
     write_sizes(writer, inner.config, kind)
-    if model.steers:
+    if marked:
         writer.add_string(SIGNAL_KEY, str(settings_of(model)["method"]))
     if base is None:
         write_tokenizer(writer, model.tokenizer, inner.config.vocab_size, eos_ids(inner.generation_config))
@@ -100,7 +103,7 @@ def _write_gguf(path: Path, model: LengthControlled, architecture: Any, kind: st
     writer.close()
 
 
-def _write_signal(path: Path, weights: dict[str, Any], settings: dict[str, Any], prompt: dict[str, Any]) -> None:
+def _write_control(path: Path, weights: dict[str, Any], settings: dict[str, Any], prompt: dict[str, Any]) -> None:
     from safetensors.numpy import save_file
 
     content = {name: np.ascontiguousarray(value) for name, value in weights.items()}

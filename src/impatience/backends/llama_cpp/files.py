@@ -1,14 +1,21 @@
-"""Finds the files of a model that llama.cpp can run: a GGUF file, and its signal in a file beside it."""
+"""Finds the files of a model that llama.cpp can run.
+
+That is a GGUF file, with its signal and prompt in a file beside it if it was exported; a packaged model whose weights
+are one; or a folder with the signal and a LoRA adapter on such a packaged model, e.g. of ``impatience teach``.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from impatience.sources import PACKAGED, PackagedModel
+from impatience.backends.llama_cpp import adapter
+from impatience.files import read_object
+from impatience.sources import PACKAGED, SHIPPED, PackagedModel
 
-SIGNAL = ".signal.safetensors"
-"""Ending of the file beside a GGUF file that holds its signal: ``model.gguf`` and ``model.signal.safetensors``."""
+CONTROL_FILE = ".impatience.safetensors"
+"""Ending of the file with signal and prompt: beside ``m.gguf`` lies ``m.impatience.safetensors``."""
+CONTROL, FIRST_LAYER = "impatience.json", 2
 
 
 @dataclass(frozen=True)
@@ -16,7 +23,8 @@ class GgufFiles:
     """The files of a model."""
 
     weights: Path | PackagedModel  # the GGUF file, or the packaged model that is one
-    signal: Path | None = None  # the signal's file; None if there is none
+    control: Path | None = None  # the file beside it with its signal and prompt; None if there is none
+    folder: Path | None = None  # folder with an adapter, and the signal if there is one
 
 
 def find_files(name: str | Path) -> GgufFiles | str:
@@ -25,14 +33,39 @@ def find_files(name: str | Path) -> GgufFiles | str:
     if path.suffix.lower() == ".gguf":
         if not path.is_file():
             return f"There is no file {str(name)!r}."
-        signal = signal_file(path)
-        return GgufFiles(path, signal if signal.is_file() else None)
-    packaged = PACKAGED.get(str(name))
-    if packaged is not None and packaged.whole is not None and not path.exists():
+        control = control_file(path)
+        return GgufFiles(path, control if control.is_file() else None)
+    if not path.exists() and (packaged := PACKAGED.get(str(name))) is not None and packaged.whole is not None:
         return GgufFiles(packaged)
+    path = SHIPPED.get(str(name), path) if not path.exists() else path
+    path = path / "model" if (path / "run.json").is_file() else path
+    if (path / adapter.SETTINGS).is_file():
+        return _adapter_files(path)
     return f"llama.cpp runs GGUF files, and {str(name)!r} is none: export it with `impatience export`."
 
 
-def signal_file(weights: Path) -> Path:
-    """Return the path of the signal beside a GGUF file."""
-    return weights.with_name(weights.stem + SIGNAL)
+def _adapter_files(folder: Path) -> GgufFiles | str:
+    """Return the files of a model that is an adapter, or why llama.cpp cannot run it."""
+    base = read_object(folder / adapter.SETTINGS).get("base_model_name_or_path")
+    packaged = PACKAGED.get(str(base))
+    if packaged is None or packaged.whole is None:
+        return f"The adapter in {folder} is on {base!r}, which comes in no GGUF file: export the model."
+    if reason := adapter.why_not(folder):
+        return reason
+    if (folder / CONTROL).is_file():
+        settings = read_object(folder / CONTROL)
+        options = settings.get("options")
+        layers = options.get("layers") if isinstance(options, dict) else None
+        if settings.get("method") != "none" and not (
+            isinstance(layers, list) and min(layers, default=0) >= FIRST_LAYER
+        ):
+            return (
+                f"The signal of the model in {folder} enters before layer {FIRST_LAYER}, where llama.cpp cannot add "
+                f"it. Use transformers."
+            )
+    return GgufFiles(packaged, folder=folder)
+
+
+def control_file(weights: Path) -> Path:
+    """Return the path of the file beside a GGUF file with its signal and prompt."""
+    return weights.with_name(weights.stem + CONTROL_FILE)

@@ -143,7 +143,8 @@ class Library:
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return a function by its whole name, for calls that must be quick."""
-        return self._functions[name]
+        found: Callable[..., Any] = self._functions[name]
+        return found
 
     def _keep_errors(self, level: int, message: bytes | None, _: Any) -> None:
         if level == _LOG_ERROR and message:

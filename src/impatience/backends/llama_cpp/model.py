@@ -26,15 +26,15 @@ Scores = NDArray[np.float32]
 
 
 class GgufModel:
-    """The weights and vocabulary of a GGUF file, with a LoRA adapter in another one if it is given."""
+    """The weights and vocabulary of a GGUF file, and a LoRA adapter in another one if it is put on them."""
 
-    def __init__(self, path: Path, adapter: Path | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path, self.library = path, library()
         _check_file(path)
         self._model = self._load(path)
         self._free = finalize(self, self.library.function("llama_model_free"), self._model)
         self.vocabulary = self.library("model_get_vocab", self._model)
-        self.adapter = None if adapter is None else self._load_adapter(adapter)
+        self.adapter: Any = None
         if self.library("model_has_encoder", self._model):
             raise UnsupportedModelError(
                 f"{path} is an encoder-decoder. llama.cpp writes with decoder-only models here."
@@ -72,7 +72,8 @@ class GgufModel:
             )
         return model
 
-    def _load_adapter(self, path: Path) -> Any:
+    def put_adapter(self, path: Path) -> None:
+        """Put a LoRA adapter on the weights; contexts that are made from now on have it."""
         _check_file(path)
         self.library.errors.clear()
         adapter = self.library("adapter_lora_init", self._model, os.fsencode(path))
@@ -81,7 +82,7 @@ class GgufModel:
                 f"llama.cpp cannot put the adapter {path} on {self.path}: {self._reason()}. It belongs to another "
                 f"model, or is damaged."
             )
-        return adapter
+        self.adapter = adapter
 
     def _reason(self) -> str:
         return self.library.errors[0].rstrip(".") if self.library.errors else "it gives no reason"

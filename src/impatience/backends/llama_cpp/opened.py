@@ -6,14 +6,17 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from impatience.backends.llama_cpp.files import GgufFiles, signal_file
+from impatience.backends.llama_cpp import adapter
+from impatience.backends.llama_cpp.files import CONTROL, GgufFiles, control_file
 from impatience.backends.llama_cpp.model import GgufModel
-from impatience.backends.llama_cpp.signal import Signal, read_signal
+from impatience.backends.llama_cpp.signal import Signal, read_saved_signal, read_signal
 from impatience.backends.llama_cpp.tokenizer import GgufTokenizer
 from impatience.errors import ModelFilesError
+from impatience.files import read_object
 from impatience.sources.packaged import fetch_file
 from impatience.vocabulary import Vocabulary
 
+PROMPT, WEIGHTS = "prompt.json", "impatience.safetensors"  # see ``control.storage``
 SIGNAL_KEY = "impatience.method"
 """Key in the metadata of a GGUF file that was exported with a signal."""
 
@@ -51,19 +54,42 @@ def open_files(files: GgufFiles, *, quiet: bool) -> tuple[SteeredGguf, dict[str,
     """Open a model, and return it with the settings of its prompts."""
     weights = files.weights if isinstance(files.weights, Path) else fetch_file(files.weights, quiet=quiet)
     model = GgufModel(weights)
+    if files.folder is not None:
+        return _open_adapter(model, files.folder)
     marked = model.fact(SIGNAL_KEY)
-    if files.signal is None:
+    if files.control is None:
         if marked:
             raise ModelFilesError(
-                f"{weights} was exported with length control, but {signal_file(weights).name} is not beside it. Copy "
+                f"{weights} was exported with length control, but {control_file(weights).name} is not beside it. Copy "
                 f"both files, or export the model again."
             )
         return SteeredGguf(model), {}
-    settings, tensors, prompt = read_signal(files.signal)
+    settings, tensors, prompt = read_signal(files.control)
     if not marked:
         raise ModelFilesError(
-            f"{files.signal} belongs to another GGUF file: {weights.name} was not exported with length control. Move "
+            f"{files.control} belongs to another GGUF file: {weights.name} was not exported with length control. Move "
             f"it away, or export the model again."
         )
-    signal = Signal(settings, tensors, model.layers, model.width)
-    return SteeredGguf(model, signal, (weights, files.signal)), prompt
+    signal = Signal(settings, tensors, model.layers, model.width) if tensors else None
+    return SteeredGguf(model, signal, (weights, files.control)), prompt
+
+
+def _open_adapter(model: GgufModel, folder: Path) -> tuple[SteeredGguf, dict[str, Any]]:
+    """Put the adapter in a folder on a model, with its signal if there is one."""
+    kind = model.architecture
+    heads = [model.fact(f"{kind}.attention.{name}") for name in ("head_count", "head_count_kv")]
+    if None in heads:
+        raise ModelFilesError(f"{model.path} does not say how many heads it has. Download it again.")
+    first, second = (int(str(count)) for count in heads)
+    path = adapter.adapter_file(folder, kind, (first, second), model.layers)
+    model.put_adapter(path)
+    used, prompt = [model.path, folder / adapter.WEIGHTS], {}
+    if (folder / PROMPT).is_file():
+        prompt = read_object(folder / PROMPT)
+    signal = None
+    if (folder / CONTROL).is_file():
+        settings, tensors = read_saved_signal(folder / CONTROL, folder / WEIGHTS)
+        if tensors:
+            signal = Signal(settings, tensors, model.layers, model.width)
+            used.append(folder / WEIGHTS)
+    return SteeredGguf(model, signal, tuple(used)), prompt

@@ -8,6 +8,7 @@ step looks its vectors up. Shape letters: L layers, S counts, D width.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from impatience.backends.llama_cpp.vectors import FIRST_LAYER
 from impatience.errors import ModelFilesError, UnsupportedModelError
+from impatience.files import read_object
 from impatience.lengths import Unit
 from impatience.methods import METHODS, EmbeddingMethod
 from impatience.vocabulary import in_tokens
@@ -118,14 +120,36 @@ def _read_maps(tensors: Mapping[str, NDArray[Any]], layers: int, width: int) -> 
 
 def read_signal(file: Path) -> tuple[SignalSettings, dict[str, NDArray[Any]], dict[str, Any]]:
     """Return the settings, the weights and the prompt settings in the signal's file beside a GGUF file."""
+    tensors, metadata = _read_tensors(file)
+    try:
+        settings, prompt = json.loads(metadata["settings"]), json.loads(metadata["prompt"])
+    except (KeyError, ValueError) as error:
+        raise ModelFilesError(f"{file} is damaged: it lacks its settings ({error}). Export the model again.") from error
+    return _read_settings(file, settings), tensors, prompt
+
+
+def read_saved_signal(settings: Path, weights: Path) -> tuple[SignalSettings, dict[str, NDArray[Any]]]:
+    """Return the settings and the weights of a signal in the folder of a saved model."""
+    tensors = _read_tensors(weights)[0] if weights.is_file() else {}
+    return _read_settings(settings, read_object(settings)), tensors
+
+
+def _read_tensors(file: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(file, "np") as content:
-            metadata = content.metadata() or {}
             tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
-        settings, prompt = json.loads(metadata["settings"]), json.loads(metadata["prompt"])
-        chosen = SignalSettings(settings["method"], settings["options"], float(settings["amplitude"]))
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
-        raise ModelFilesError(f"{file} is damaged: {error}. Export the model again.") from error
-    return chosen, tensors, prompt
+            return tensors, content.metadata() or {}
+    except (SafetensorError, OSError, TypeError) as error:
+        raise ModelFilesError(f"{file} is damaged: {error}. Copy or export the model again.") from error
+
+
+def _read_settings(file: Path, settings: Mapping[str, Any]) -> SignalSettings:
+    method: Any = settings.get("method")
+    options: Any = settings.get("options")
+    amplitude: Any = settings.get("amplitude")
+    known = isinstance(method, str) and isinstance(options, dict)
+    if not known or type(amplitude) not in (int, float) or not math.isfinite(amplitude):
+        raise ModelFilesError(f"{file} is damaged: it does not say method, options and amplitude. Export it again.")
+    return SignalSettings(method, options, float(amplitude))
