@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from impatience import attach
-from impatience.control.generation import step_budget
 from impatience.decoding import loop, step
 from impatience.decoding.loop import DecodingLoop, TokenRequest, unsupported
 from impatience.decoding.prefill import PrefillQueue
 from impatience.decoding.step import BatchShape, DecodingSettings, DecodingStep
 from impatience.errors import OptionError
 from impatience.lengths import Landing, Target, Unit
+from impatience.steps.budget import step_budget
 from support.toys import DEVICE, EOS, TOKENIZERS, tiny_model
 
 SOURCES = (1, 5, 17, 3, 30, 2, 40)

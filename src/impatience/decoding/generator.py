@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from impatience.control.generation import EosTrace, GenerateCall, eos_ids, step_budget
+from impatience.control.generation import EosTrace, GenerateCall, eos_ids
 from impatience.control.length_report import LengthReport
 from impatience.control.model import LengthControlled
 from impatience.data import TEMPLATES, Encoder, Request, pad_prompts
@@ -24,6 +24,7 @@ from impatience.errors import OptionError, SourceError
 from impatience.families import unwrap
 from impatience.judging import judge, judge_landing
 from impatience.lengths import Landing, Target, Unit, decode, measure, name_length
+from impatience.steps.budget import step_budget
 from impatience.user_text import encode_text
 
 log = logging.getLogger(__name__)

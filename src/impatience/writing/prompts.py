@@ -14,13 +14,13 @@ from dataclasses import replace
 from threading import RLock
 from typing import Any
 
-from impatience.control.generation import step_budget
 from impatience.control.model import LengthControlled
 from impatience.data import TASKS, TEMPLATES, Encoder, Example, Request, instruct
 from impatience.decoding.packing import BUDGET
 from impatience.errors import DataError, SourceError, TargetError, UnsupportedModelError
 from impatience.families import unwrap
 from impatience.lengths import Target, Unit, measure, name_length
+from impatience.steps.budget import step_budget
 from impatience.user_text import encode_chats, encode_text
 from impatience.writing.languages import language_remark
 
