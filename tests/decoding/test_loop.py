@@ -18,7 +18,8 @@ from impatience.decoding.loop import DecodingLoop, unsupported
 from impatience.decoding.prefill import PrefillQueue
 from impatience.decoding.step import BatchShape, DecodingSettings, DecodingStep
 from impatience.errors import OptionError
-from impatience.lengths import Landing, Target, Unit, step_budget
+from impatience.lengths import Landing, Target, Unit
+from impatience.steps.budget import step_budget
 from support.toys import DEVICE, EOS, TOKENIZERS, tiny_model
 
 SOURCES = (1, 5, 17, 3, 30, 2, 40)

@@ -22,7 +22,8 @@ from impatience.control.stopping import LandingProcessor
 from impatience.control.targets import BatchTargets
 from impatience.control.threads import copies_wait
 from impatience.errors import OptionError, TokenizerError
-from impatience.lengths import Landing, Target, step_budget
+from impatience.lengths import Landing, Target
+from impatience.steps.budget import step_budget
 from impatience.steps.sampling import check_draws
 from impatience.vocabulary import Vocabulary, in_tokens
 

@@ -14,7 +14,8 @@ from impatience.decoding.ranking import unsupported_words
 from impatience.decoding.results import Result
 from impatience.errors import OptionError
 from impatience.judging import judge_landing
-from impatience.lengths import Landing, Target, Unit, decode, measure, name_length, step_budget
+from impatience.lengths import Landing, Target, Unit, decode, measure, name_length
+from impatience.steps.budget import step_budget
 from impatience.user_text import encode_text
 from impatience.vocabulary import Vocabulary
 

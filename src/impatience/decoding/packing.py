@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 from impatience.lengths import Landing, Unit
+
+if TYPE_CHECKING:
+    import torch
 
 BUDGET = 16_384  # tokens of a batch, rows × (source + output), unless the caller or the memory of a GPU says otherwise
 BATCH_RANGE = 1.5  # the most times that the longest text of a batch may be as long as the shortest
@@ -75,6 +77,8 @@ def memory_budget(device: torch.device, token_bytes: int) -> int:
     """Return the most tokens in memory at the same time: on a GPU a share of the free memory, else ``BUDGET``."""
     if device.type != "cuda":
         return BUDGET
+    import torch
+
     free, _ = torch.cuda.mem_get_info(device)
     return max(BUDGET, int(SHARE * free) // token_bytes)
 

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fastapi import FastAPI, Security
 from fastapi import Request as HttpRequest
@@ -31,7 +31,9 @@ from impatience.server.schemas import ChatBody, CompletionBody, DocumentReply, W
 from impatience.server.service import OpenRequest, Service
 from impatience.server.settings import Access, Limits
 from impatience.version import __version__
-from impatience.writing.writer import Writer
+
+if TYPE_CHECKING:
+    from impatience.writing.writer import Writer
 
 log = logging.getLogger(__name__)
 

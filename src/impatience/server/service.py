@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from impatience.data import Request
 from impatience.decoding.results import Piece, Result
@@ -21,7 +21,9 @@ from impatience.server.worker import ModelWorker
 from impatience.writing.documents import read_content, readable_formats
 from impatience.writing.presets import PRESETS
 from impatience.writing.streaming import Cancelled, Item, ResultStream
-from impatience.writing.writer import Writer
+
+if TYPE_CHECKING:
+    from impatience.writing.writer import Writer
 
 log = logging.getLogger(__name__)
 

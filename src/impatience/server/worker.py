@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from threading import Condition, Thread
+from typing import TYPE_CHECKING
 
 from impatience.data import Request
 from impatience.decoding.packing import BUDGET, TextSize, pack_batches
 from impatience.decoding.results import Result
 from impatience.writing.long_texts import shorten_source
 from impatience.writing.streaming import Cancelled, Item, ResultStream
-from impatience.writing.writer import Writer
+
+if TYPE_CHECKING:
+    from impatience.writing.writer import Writer
 
 log = logging.getLogger(__name__)
 

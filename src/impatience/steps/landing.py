@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from impatience.arrays import Array, arange, library_of, logsumexp, to_device
+from impatience.arrays import Array, arange, library_of, to_device
 from impatience.lengths import Landing, Unit, decode, ends_sentence, measure
 from impatience.vocabulary import Vocabulary, open_character
 
@@ -144,7 +144,7 @@ class LandingRules:
         """
         library = library_of(scores)
         fits &= self._other
-        moved = logsumexp(library.where(fits | self._never, -library.inf, scores))
+        moved = _logsumexp(library.where(fits | self._never, -library.inf, scores))
         result = library.where(fits, scores, -library.inf)
         rows = arange(ending, len(result))
         result[rows, ending] = library.logaddexp(result[rows, ending], library.where(may_end, moved, -library.inf))
@@ -152,3 +152,13 @@ class LandingRules:
         result[:, self._first_eos] = library.where(stuck, 0.0, result[:, self._first_eos])
         decided = library.isfinite(scores).sum(-1)[:, None] == 1
         return library.where(decided, scores, result)
+
+
+def _logsumexp(scores: Array) -> Array:
+    """Return (B,) logarithms of the summed exponentials of (B, V) scores; minus infinity for a row of nothing else."""
+    if not isinstance(scores, np.ndarray):
+        return scores.logsumexp(-1)
+    most = scores.max(-1)
+    most = np.where(np.isfinite(most), most, 0)
+    with np.errstate(divide="ignore"):
+        return np.log(np.exp(scores - most[:, None]).sum(-1)) + most

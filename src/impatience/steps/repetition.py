@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from impatience.arrays import Array, arange, false_flags, library_of, windows
+import numpy as np
+
+from impatience.arrays import Array, arange, library_of
 from impatience.errors import OptionError
 
 
@@ -25,12 +27,23 @@ def bar_repeats(ids: Array, scores: Array, size: int, start: Array | None = None
     """
     if ids.shape[1] < size:
         return scores
-    library, sequences = library_of(scores), windows(ids, size)  # (B, T - size + 1, size)
+    library, sequences = library_of(scores), _windows(ids, size)  # (B, T - size + 1, size)
     repeats = (sequences[..., :-1] == ids[:, None, 1 - size :]).all(-1)
     if start is not None:
         repeats = repeats & (arange(ids, repeats.shape[1]) >= start)
     rows, tokens = scores.shape
-    barred = false_flags(scores, rows, tokens + 1)  # sequences that are not repeated bar the last column, no token
+    barred = _false_flags(scores, rows, tokens + 1)  # sequences that are not repeated bar the last column, no token
     # A scalar would be copied to the GPU, which a recorded step must not do; so True is an array.
     barred[arange(ids, rows)[:, None], library.where(repeats, sequences[..., -1], tokens)] = repeats | True
     return library.where(barred[:, :-1], -library.inf, scores)
+
+
+def _windows(rows: Array, size: int) -> Array:
+    """Return all runs of so many steps in (B, T) rows, as a (B, T - size + 1, size) view."""
+    is_numpy = isinstance(rows, np.ndarray)
+    return np.lib.stride_tricks.sliding_window_view(rows, size, 1) if is_numpy else rows.unfold(1, size, 1)
+
+
+def _false_flags(like: Array, *shape: int) -> Array:
+    """Return flags that are all False, where another array is."""
+    return np.zeros(shape, bool) if isinstance(like, np.ndarray) else like.new_zeros(shape, dtype=bool)

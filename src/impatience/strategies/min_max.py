@@ -19,7 +19,8 @@ from typing import ClassVar
 from transformers import MinNewTokensLengthLogitsProcessor
 
 from impatience.config import option
-from impatience.lengths import Landing, Target, Unit, step_budget
+from impatience.lengths import Landing, Target, Unit
+from impatience.steps.budget import step_budget
 from impatience.strategies.base import Request, Result, Strategy, TextGenerator, check_range
 
 

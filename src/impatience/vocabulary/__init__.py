@@ -28,7 +28,8 @@ class Vocabulary:
     """The tokens of a model: which of them are special, and the text that each one adds.
 
     The special ids of the tokenizer are added to those given. Every unit but tokens needs a tokenizer. Tables and masks
-    are made once for each device of torch; the device None gives those of NumPy.
+    are made once for each device of torch; the device None gives those of NumPy. For what a tokenizer must have, see
+    ``impatience.vocabulary.pieces``.
     """
 
     def __init__(self, size: int, special_ids: Iterable[int], tokenizer: Any = None) -> None:

@@ -11,12 +11,15 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from impatience.data import Request
 from impatience.decoding.results import Result
 from impatience.errors import SourceError
 from impatience.lengths import Landing, Unit, split_sentences
-from impatience.writing.prompts import Prompts
+
+if TYPE_CHECKING:
+    from impatience.writing.prompts import Prompts
 
 _LEAST = 64  # the least target of a part in tokens, where the model has room for that
 _FACTOR = 3  # the targets of all parts add up to so many times the target: the whole needs something to choose from

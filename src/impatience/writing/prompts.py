@@ -18,7 +18,8 @@ from impatience.data import TASKS, TEMPLATES, Encoder, Example, Request, instruc
 from impatience.decoding.base import ModelFacts
 from impatience.decoding.packing import BUDGET
 from impatience.errors import DataError, SourceError, TargetError, UnsupportedModelError
-from impatience.lengths import Target, Unit, measure, name_length, step_budget
+from impatience.lengths import Target, Unit, measure, name_length
+from impatience.steps.budget import step_budget
 from impatience.user_text import encode_chats, encode_text
 from impatience.writing.languages import language_remark
 
