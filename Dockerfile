@@ -8,7 +8,7 @@ COPY src src
 # The CPU build of torch; for a GPU, build with --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu128
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN pip install --no-cache-dir --index-url "$TORCH_INDEX" "$(sed -n '/^torch==/p' constraints.txt)" \
- && pip install --no-cache-dir -c constraints.txt ".[serve,write]"
+ && pip install --no-cache-dir -c constraints.txt ".[torch,serve,write]"
 
 RUN useradd --create-home writer && install -d -o writer /models
 USER writer

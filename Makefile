@@ -55,7 +55,7 @@ $(BASE): pyproject.toml constraints.txt
 	  exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) $(TORCH)
-	$(PIP) -e .
+	$(PIP) -e ".[torch]"
 	@touch $@
 
 $(DEV): $(BASE)

@@ -29,9 +29,8 @@ from impatience.methods import METHODS
 from impatience.metrics import METRICS
 from impatience.protocols import PROTOCOLS
 from impatience.registry import Registry
-from impatience.sources import PACKAGED, SHIPPED, cache_folder, toy
+from impatience.sources import DEFAULT_MODEL, PACKAGED, SHIPPED, cache_folder, toy
 from impatience.strategies import STRATEGIES
-from impatience.writing.writer import DEFAULT_MODEL
 from support import judge_server
 from support.toys import byte_level_tokenizer, tiny_model, wordpiece_tokenizer
 

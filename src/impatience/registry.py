@@ -35,6 +35,7 @@ def nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
 
 
 EXTRAS = {
+    "torch": ("peft", "torch", "transformers"),
     "convert": ("onnx", "sentencepiece"),
     "train": ("accelerate", "datasets", "tensorboard"),
     "eval": ("bert_score", "httpx2", "matplotlib", "pyarrow", "rouge_score", "sacrebleu", "scipy"),

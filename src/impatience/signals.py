@@ -6,12 +6,9 @@ weight initialisation could overwrite. Shape letters: B rows, T steps, D width.
 
 from __future__ import annotations
 
-import math
-
 from impatience.arrays import Array, arange, float32, library_of
 
-RMS = math.sqrt(0.5)
-"""Root mean square of cosine and sine pairs, and so of every signal below (of LRPE: nearly)."""
+RMS = 0.5**0.5  # root mean square of cosine and sine pairs, and so of every signal below (of LRPE: nearly)
 
 
 def progress_ratio(ratio: Array, width: int, pulsation: float) -> Array:

@@ -22,6 +22,7 @@ serve
 train
 recipes
 teach
+export
 data
 data show
 data stats

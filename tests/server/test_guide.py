@@ -17,7 +17,7 @@ import typer
 from impatience.cli import commands
 from impatience.server import Limits
 from impatience.server.middleware import ROUTES
-from impatience.writing.writer import DEFAULT_MODEL
+from impatience.sources import DEFAULT_MODEL
 from support import serving
 from support.serving import Client, make_writer, running
 

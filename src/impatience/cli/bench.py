@@ -121,9 +121,9 @@ def start(
 ) -> None:
     """Time each stage of a new process, from its start to its first text."""
     from impatience.bench import startup
-    from impatience.sources import DEFAULT_MODEL
+    from impatience.sources import default_model
 
-    _show(startup.start(model or DEFAULT_MODEL, words, repeats), out)
+    _show(startup.start(model or default_model(), words, repeats), out)
 
 
 @app.command()
@@ -139,10 +139,10 @@ def serve(
     import_server()
     lengths = whole_numbers(targets, "--targets")
     from impatience.bench import serving
-    from impatience.sources import DEFAULT_MODEL
+    from impatience.sources import default_model
     from impatience.writing.writer import load
 
-    _show(serving.serving(load(model), model or DEFAULT_MODEL, lengths, requests, clients, repeats), out)
+    _show(serving.serving(load(model), model or default_model(), lengths, requests, clients, repeats), out)
 
 
 @app.command()
@@ -158,9 +158,9 @@ def ray(
     """Time a batch job on a Ray cluster, with one worker and with several."""
     lengths = whole_numbers(targets, "--targets")
     from impatience.bench import scaling
-    from impatience.sources import DEFAULT_MODEL
+    from impatience.sources import default_model
 
-    _show(scaling.scaling(model or DEFAULT_MODEL, lengths, rows, workers, budget, repeats), out)
+    _show(scaling.scaling(model or default_model(), lengths, rows, workers, budget, repeats), out)
 
 
 def _show(report: Report, out: Path | None) -> None:

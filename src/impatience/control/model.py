@@ -75,7 +75,7 @@ class LengthControlled(StatefulModel):
     conventions: Conventions = _of_steering("conventions")
     width: int = _of_steering("width")
     steers: bool = _of_steering("steers")
-    encoder_decoder = property(lambda self: self.family.encoder_decoder)
+    encoder_decoder: bool = _of_steering("family.encoder_decoder")
     room = property(lambda self: self.family.room(unwrap(self.base)))
     source_room = property(lambda self: self.family.source_room(unwrap(self.base)))
     backend = "transformers"
