@@ -119,6 +119,8 @@ def test_a_merged_adapter_writes_what_peft_writes_unmerged(changes: dict[str, An
     name = "base_model.model.model.embed_tokens.weight"  # PEFT saves it beside the adapter where it was resized
     tensors = load_file(tmp_path / "adapter_model.safetensors") | {name: model.get_input_embeddings().weight.detach()}
     save_file(tensors, tmp_path / "adapter_model.safetensors", {"format": "pt"})
+    settings = json.loads((tmp_path / "impatience.json").read_text())
+    (tmp_path / "impatience.json").write_text(json.dumps(settings | {"crc32": {}}))
     unmerged = LengthControlled.from_pretrained(tmp_path, base_model=tiny_model("llama"))
     assert torch.allclose(unmerged(**BATCH, labels=IDS).logits, logits, atol=1e-4)
     merged = LengthControlled.from_pretrained(tmp_path, base_model=tiny_model("llama"), merge=True)
