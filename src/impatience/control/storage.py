@@ -11,6 +11,7 @@ import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -348,7 +349,7 @@ def _load_authors(name: str | Path, base_model: Any, **kwargs: Any) -> tuple[Any
 
 
 def adapt_state_dict(model: nn.Module) -> None:
-    """Make ``state_dict`` hold a tied parameter once, as safetensors demands, and ``load_state_dict`` accept that.
+    """Make ``state_dict`` hold a shared tensor once, as safetensors demands, and ``load_state_dict`` accept that.
 
     The extra state may be missing, as in older state dicts. A model on the meta device, to be sharded, has none.
     """
@@ -359,13 +360,10 @@ def adapt_state_dict(model: nn.Module) -> None:
 
 
 def _tied_names(module: nn.Module) -> dict[str, str]:
-    """Map each further name of a tied parameter to its first name."""
+    """Map each further name of a tied parameter, or of a buffer that layers share, to its first name."""
     first: dict[int, str] = {}
-    return {
-        name: first[id(parameter)]
-        for name, parameter in module.named_parameters(remove_duplicate=False)
-        if first.setdefault(id(parameter), name) != name
-    }
+    tensors = chain(module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False))
+    return {name: first[id(tensor)] for name, tensor in tensors if first.setdefault(id(tensor), name) != name}
 
 
 def _drop_tied(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
