@@ -107,6 +107,11 @@ class Vocabulary:
         ]
         return pieces + [b""] * (self.size - known)
 
+    @cached_property
+    def spells(self) -> bool:
+        """Whether words are spelled, as by ByT5: no token brings white space and the beginning of the next word."""
+        return not any(piece[:1].isspace() and piece.strip() for piece in self.pieces)
+
     def _word_id(self) -> int:
         """Return an id that is a word or part of one, to decode other ids beside it."""
         for i, text in enumerate(self._alone):

@@ -29,9 +29,13 @@ _STEPS = {Unit.TOKENS: (2, 32), Unit.WORDS: (4, 32), Unit.CHARACTERS: (1, 32), U
 """Tokens to allow for a target of n when the caller sets no limit: factor · n + margin."""
 _HELD_STEPS = {Unit.TOKENS: (1, 1), Unit.CHARACTERS: (4, 8)}
 """The same where the landing holds the text to its target: a character has at most four bytes."""
+_SPELLED = 3
+"""So many times more tokens where words are spelled letter by letter."""
 
 
-def step_budget(target: Target, landing: Landing, room: int | None, extra: int = 0) -> int:
+def step_budget(
+    target: Target, landing: Landing, room: int | None, extra: int = 0, *, vocabulary: Vocabulary | None = None
+) -> int:
     """Return ``max_new_tokens`` for a target, or raise TargetError if it cannot fit in the decoder.
 
     ``room`` are the positions left, None without a limit; ``extra`` tokens are written but not counted, besides EOS.
@@ -46,6 +50,8 @@ def step_budget(target: Target, landing: Landing, room: int | None, extra: int =
     factor, margin = _STEPS[target.unit]
     if landing is not Landing.NATURAL:
         factor, margin = _HELD_STEPS.get(target.unit, (factor, margin))
+    if vocabulary is not None and target.unit in (Unit.WORDS, Unit.SENTENCES) and vocabulary.spells:
+        factor *= _SPELLED
     steps = factor * longest + margin + extra
     return steps if room is None else min(steps, room)
 
@@ -278,7 +284,7 @@ class GenerateCall:
             forced = int(config.forced_bos_token_id is not None)
             # Each row has its own budget, so its text does not depend on the rest of the batch.
             rows = [Target(self.target.unit, (value,)) for value in self.target.values]
-            budgets = [step_budget(row, self.landing, self.room, forced) for row in rows]
+            budgets = [step_budget(row, self.landing, self.room, forced, vocabulary=self.vocabulary) for row in rows]
             config.max_new_tokens = max(budgets)
             last = [self.first + budget for budget in budgets]
         self.report, self.as_dict = report, bool(config.return_dict_in_generate)

@@ -221,7 +221,9 @@ class TextGenerator:
         if "max_new_tokens" in options:
             return int(options["max_new_tokens"])
         target = Target(request.unit, (request.target,))
-        return max(1, step_budget(target, request.landing, room, self.language_tokens) - len(request.prefix))
+        extra = self.language_tokens
+        budget = step_budget(target, request.landing, room, extra, vocabulary=self.vocabulary)
+        return max(1, budget - len(request.prefix))
 
     def _run_loop(
         self,
