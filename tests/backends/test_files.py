@@ -42,7 +42,7 @@ def texts(writer: Writer) -> list[str]:
 def test_a_gguf_file_goes_to_llama_cpp_and_a_folder_to_transformers(llama: Pair, toy_folder: Path) -> None:
     assert choose_backend(llama.file).title == "llama.cpp"
     assert choose_backend(str(toy_folder)).title == "transformers"
-    with pytest.raises(OptionError, match=r"a GGUF file is for llama\.cpp"):
+    with pytest.raises(OptionError, match=r"was exported for llama\.cpp"):
         choose_backend(llama.file, "transformers")
     with pytest.raises(OptionError, match="export it with `impatience export`"):
         choose_backend(toy_folder, "llama.cpp")

@@ -43,7 +43,17 @@ def refused(folder: Path, match: str, *, whole: bool = True) -> None:
             LengthControlled.from_pretrained(folder)
 
 
+def forget_checksums(folder: Path) -> None:
+    """Make a saved model one of an earlier version, which had no checksums."""
+    file = folder / "impatience.json"
+    if file.exists():
+        settings = json.loads(file.read_text())
+        del settings["crc32"]
+        file.write_text(json.dumps(settings))
+
+
 def change_tensors(file: Path, change: Change) -> None:
+    forget_checksums(file.parent)
     tensors = load_file(file)
     change(tensors)
     save_file(tensors, file, metadata={"format": "pt"})
@@ -94,6 +104,33 @@ def test_weights_without_a_place_in_the_model_are_refused(kind: str, file: str, 
     refused(folder, "has no place in the model")
 
 
+@pytest.mark.parametrize("kind", ["whole", "adapter", "shards"])
+def test_flipped_bits_of_weights_are_noticed(kind: str, tmp_path: Path) -> None:
+    folder = save(tmp_path, "adapter" if kind == "adapter" else "whole")
+    if kind == "shards":
+        LengthControlled.from_pretrained(folder).save_pretrained(folder, max_shard_size="20KB")
+    files = sorted(folder.glob("*.safetensors"))
+    assert len(files) > 2 if kind == "shards" else len(files) == 2
+    open_model(folder, quiet=True)
+    for file in files:
+        content = bytearray(file.read_bytes())
+        content[-3] ^= 1
+        file.write_bytes(content)
+        refused(folder, rf"{file.name} is damaged: its bytes are not those that were saved.*remove \"crc32\"")
+        content[-3] ^= 1
+        file.write_bytes(content)
+    files[0].write_bytes(files[0].read_bytes()[:-1] + b"?")
+    forget_checksums(folder)
+    open_model(folder, quiet=True)
+
+
+def test_weights_of_a_base_beside_an_adapter_are_not_of_the_model(tmp_path: Path) -> None:
+    save(tmp_path, "adapter")
+    model = LengthControlled.from_pretrained(tmp_path / "m")
+    model.save_pretrained(tmp_path / "base")
+    assert set(json.loads((tmp_path / "base" / "impatience.json").read_text())["crc32"]) == {ADAPTER, SIGNAL}
+
+
 @pytest.mark.parametrize("amplitude", [float("nan"), float("inf"), -1.0, 0.0, 0])
 def test_an_amplitude_that_no_model_has_is_refused(amplitude: float, tmp_path: Path) -> None:
     folder = save(tmp_path, "whole")
@@ -138,6 +175,7 @@ SETTINGS = [
     (lambda settings: settings.update(tokenizer="yes"), "tokenizer is 'yes'"),
     (lambda settings: settings.update(taught=2), "taught is 2"),
     (lambda settings: settings.update(format=2), "format 2"),
+    (lambda settings: settings.update(crc32=[1]), r"crc32 is \[1\]"),
     (lambda settings: settings.update(format="new"), "format is 'new'"),
 ]
 
@@ -177,6 +215,7 @@ def test_weights_that_are_cut_short_are_one_clear_error(kind: str, file: str, si
     folder = save(tmp_path, kind)
     content = (folder / file).read_bytes()
     (folder / file).write_bytes(content[:size])
+    forget_checksums(folder)
     refused(folder, "could not be loaded", whole=kind != "plain")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, RandLoraConfig, VeraConfig, get_peft_model
 from torch.utils.data import Dataset
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
@@ -51,6 +51,16 @@ def trainer_for(model: LengthControlled, folder: Path, **options: Any) -> Traine
 
 def logits(model: LengthControlled) -> torch.Tensor:
     return model.eval()(IDS, labels=LABELS).logits.detach()
+
+
+@pytest.mark.parametrize("adapter", [VeraConfig, RandLoraConfig], ids=["vera", "randlora"])
+def test_an_adapter_whose_layers_share_tensors_is_saved_by_the_plain_trainer(adapter: Any, tmp_path: Path) -> None:
+    config = adapter(r=4, target_modules=["q_proj"], init_weights=False)
+    model = attach(get_peft_model(tiny_model("llama"), config), "glide", noise=0)
+    trainer_for(model, tmp_path).save_model(str(tmp_path / "m"))
+    for merge in (False, True):
+        again = LengthControlled.from_pretrained(tmp_path / "m", merge=merge)
+        torch.testing.assert_close(logits(again), logits(model), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,14 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
-from transformers import Trainer, TrainingArguments
+from transformers import (
+    BartForCausalLM,
+    LlamaForSequenceClassification,
+    LlamaModel,
+    T5EncoderModel,
+    Trainer,
+    TrainingArguments,
+)
 from transformers.pytorch_utils import Conv1D
 
 from impatience import LengthControlled, attach
@@ -96,7 +103,23 @@ def test_words_without_a_tokenizer_and_models_without_eos_are_refused() -> None:
         model.generate(**BATCH, target_tokens=5)
 
 
+@pytest.mark.parametrize(
+    ("kind", "model", "auto"),
+    [
+        ("llama", LlamaModel, "AutoModelForCausalLM"),
+        ("llama", LlamaForSequenceClassification, "AutoModelForCausalLM"),
+        ("bart", BartForCausalLM, "AutoModelForSeq2SeqLM"),  # only the decoder of it
+        ("t5", T5EncoderModel, "AutoModelForSeq2SeqLM"),
+    ],
+)
+def test_models_of_a_known_type_that_do_not_write_as_it_does_are_refused(kind: str, model: Any, auto: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=f"{model.__name__} does not write texts .* with {auto}"):
+        attach(model(tiny_model(kind).config), "glide")
+
+
 def test_unknown_names_and_models_are_refused() -> None:
+    with pytest.raises(UnsupportedModelError, match="Linear is not a loaded model"):
+        attach(torch.nn.Linear(2, 2), "pre")
     with pytest.raises(UnknownNameError, match="Did you mean 'pre'"):
         attach(tiny_model("llama"), "prre")
     with pytest.raises(UnsupportedModelError, match=r"model_types=\('mpt',\)"):

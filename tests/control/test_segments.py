@@ -52,8 +52,13 @@ def test_packed_rows_get_the_signals_of_their_own_texts(method: str) -> None:
     alone = [model(ids, labels=labels).logits for ids, labels in ((first, first_labels), (second, second_labels))]
     ids, labels = torch.cat([first, second], 1), torch.cat([first_labels, second_labels], 1)
     positions = torch.cat([torch.arange(first.shape[1]), torch.arange(second.shape[1])])[None]
-    packed = model(ids, labels=labels, position_ids=positions, use_cache=False).logits
+    packed = model(ids, labels=labels, position_ids=positions).logits
     torch.testing.assert_close(packed, torch.cat(alone, 1))
+    for option in ({"use_cache": True}, {"attention_mask": torch.ones_like(ids)}):
+        with pytest.raises(OptionError, match="each packed example would read the one before"):
+            model(ids, labels=labels, position_ids=positions, **option)
+    padded = (torch.arange(ids.shape[1]) < first.shape[1])[None].long()
+    assert model(ids, padded, labels=labels, position_ids=positions * padded).loss.isfinite()
 
 
 @pytest.mark.parametrize("method", METHODS)

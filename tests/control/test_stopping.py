@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import ByT5Tokenizer, LogitsProcessor, LogitsProcessorList
 
+from impatience import attach
 from impatience.lengths import Unit, decode, ends_sentence, measure
-from support.scripted import TEXT, model, scripted
-from support.toys import EOS, TOKENIZERS
+from support.scripted import TEXT, Script, model, scripted
+from support.toys import EOS, TOKENIZERS, tiny_model
 
 BATCH, BATCHES = 50, 10  # 500 random cases
 
@@ -57,6 +58,21 @@ def test_exact_hits_every_one_of_500_targets(kind: str, unit: Unit, largest: int
         for (text, report), target in zip(write(kind, unit, "exact", targets, seed), targets, strict=True):
             assert report.length == target, text
             assert report.landed in ("natural", "forced")
+
+
+def test_words_that_are_spelled_letter_by_letter_land_too() -> None:
+    tokenizer = ByT5Tokenizer()
+    controlled = attach(tiny_model("t5", vocab_size=len(tokenizer)), "none", tokenizer=tokenizer)
+    targets, source = [1, 2, 5, 13, 30], torch.full((5, 4), 70)
+    options: Any = {"attention_mask": torch.ones_like(source), "target_words": targets, "return_report": True}
+    for seed in range(5):
+        whims = LogitsProcessorList([Whims(seed)])
+        _, reports = controlled.generate(source, landing="exact", logits_processor=whims, **options)
+        assert [report.length for report in reports] == targets
+    text = "Characteristically incomprehensible gobbledygook."  # three words in more than 44 tokens
+    options |= {"target_words": 3, "logits_processor": LogitsProcessorList([Script(tokenizer(text).input_ids[:-1], 1)])}
+    _, reports = controlled.generate(source, **options)
+    assert [report.landed for report in reports] == ["natural"] * 5
 
 
 @pytest.mark.slow

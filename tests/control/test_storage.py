@@ -119,6 +119,8 @@ def test_a_merged_adapter_writes_what_peft_writes_unmerged(changes: dict[str, An
     name = "base_model.model.model.embed_tokens.weight"  # PEFT saves it beside the adapter where it was resized
     tensors = load_file(tmp_path / "adapter_model.safetensors") | {name: model.get_input_embeddings().weight.detach()}
     save_file(tensors, tmp_path / "adapter_model.safetensors", {"format": "pt"})
+    settings = json.loads((tmp_path / "impatience.json").read_text())
+    (tmp_path / "impatience.json").write_text(json.dumps(settings | {"crc32": {}}))
     unmerged = LengthControlled.from_pretrained(tmp_path, base_model=tiny_model("llama"))
     assert torch.allclose(unmerged(**BATCH, labels=IDS).logits, logits, atol=1e-4)
     merged = LengthControlled.from_pretrained(tmp_path, base_model=tiny_model("llama"), merge=True)
@@ -263,17 +265,20 @@ def test_saving_leaves_what_is_not_of_the_model(tmp_path: Path) -> None:
     assert (tmp_path / "chat_template.jinja").is_file()
 
 
-@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings")
+@pytest.mark.filterwarnings(
+    "ignore:Model has `tie_word_embeddings", "ignore:`lora_bias=True` was passed", "ignore:Adapter 'default'"
+)
 @pytest.mark.parametrize(
     "changes",
     [
         {"target_modules": ["embed_tokens"]},
         {"target_modules": ["lm_head"]},
         {"target_modules": ["q_proj"], "layer_replication": [(0, 2), (1, 2)]},
+        {"target_modules": ["q_proj"], "lora_bias": True},
     ],
-    ids=["embeddings", "head", "replicated layers"],
+    ids=["embeddings", "head", "replicated layers", "biases that layers lack"],
 )
-def test_an_adapter_is_not_merged_into_weights_that_other_layers_share(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_an_adapter_stays_beside_weights_that_it_cannot_be_merged_into(changes: dict[str, Any], tmp_path: Path) -> None:
     def base() -> Any:
         return tiny_model("llama", tie_word_embeddings=True)
 

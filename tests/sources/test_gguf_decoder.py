@@ -134,7 +134,7 @@ def qwen2(tmp_path: Path) -> tuple[Any, Path]:
         weight = parameter.detach().numpy()
         if name == "model.embed_tokens.weight":
             writer.add_tensor("output.weight", weight)
-            weight = weight.round()
+            weight = (4 * weight).round() / 4
         writer.add_tensor(names.get_name(name, try_suffixes=(".weight", ".bias")), weight)
     return model, finish(writer, tmp_path)
 

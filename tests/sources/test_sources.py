@@ -97,7 +97,11 @@ def test_path_below_a_folder_is_not_looked_up_on_the_hub(
 
 
 def test_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "model.gguf").touch()
+    (tmp_path / "model.bin").touch()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModelFilesError, match=r"'model\.gguf'"):
+    with pytest.raises(ModelFilesError, match=r"'model\.bin'"):
+        resolve("model.bin")
+    monkeypatch.setenv("IMPATIENCE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "model.gguf").touch()
+    with pytest.raises(ModelFilesError, match=r"model\.gguf cannot be converted: .* Is the file whole"):
         resolve("model.gguf")

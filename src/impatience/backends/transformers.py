@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from impatience.backends.base import Backend
+from impatience.backends.llama_cpp.files import control_file
 from impatience.data import Encoder
 from impatience.registry import how_to_install
+from impatience.sources.gguf_files import is_gguf
 
 if TYPE_CHECKING:
     from impatience.control.model import LengthControlled
@@ -23,8 +25,8 @@ class Transformers(Backend):
 
     def why_not(self, name: str | Path) -> str | None:
         """Return why a model cannot be opened here."""
-        if str(name).lower().endswith(".gguf"):
-            return f"transformers does not run {name}: a GGUF file is for llama.cpp."
+        if is_gguf(name) and control_file(Path(name).expanduser()).is_file():
+            return f"{name} was exported for llama.cpp: transformers runs the model that it was exported from."
         if find_spec("torch") is None or find_spec("transformers") is None:
             return f"The model {str(name)!r} needs torch and transformers: {how_to_install('torch')}."
         return None

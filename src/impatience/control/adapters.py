@@ -141,9 +141,12 @@ def merged(model: Any) -> Any:
     """Add an adapter to the base model's weights, unless a weight belongs to more layers than the adapter changes.
 
     An adapter of the token embeddings, for example, would so change an output head that has the same weights. Then the
-    model stays as it is, which is right but slower.
+    model stays as it is, which is right but slower; so does one whose adapter has biases that its layers lack.
     """
     inner = unwrap(model)
+    for layer in _layers(inner):
+        if any(getattr(layer, "lora_bias", {}).values()) and getattr(layer.get_base_layer(), "bias", None) is None:
+            return model
     places = Counter(id(weight) for _, weight in inner.named_parameters(remove_duplicate=False))
     changed = (weight for layer in _layers(inner) for weight in layer.get_base_layer().parameters())
     return model if any(places[id(weight)] > 1 for weight in changed) else model.merge_and_unload()

@@ -13,7 +13,7 @@ from torch import Tensor
 from impatience.control.adapters import check_adapters, check_wrapped_adapters
 from impatience.control.generation import GenerateCall, steer_each_step
 from impatience.control.steering import PassSignal
-from impatience.control.targets import check_progress, check_target_values, find_targets
+from impatience.control.targets import check_packing, check_progress, check_target_values, find_targets
 from impatience.errors import OptionError, SourceError, TargetError
 from impatience.families import text_config, unwrap
 from impatience.lengths import Landing, Target, Unit
@@ -40,6 +40,9 @@ def bind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any],
             "model itself, e.g. a distillation. Use a trainer that calls the model with input_ids and labels."
         )
     kwargs = dict(zip(names, args, strict=False)) | kwargs
+    labels, positions, cache = map(kwargs.get, ("labels", "position_ids", "past_key_values"))
+    if labels is not None and positions is not None and cache is None:
+        kwargs.setdefault("use_cache", False)  # with a cache, transformers lets packed examples read each other
     return {name: kwargs.pop(name, None) for name in LENGTHS}, kwargs
 
 
@@ -84,6 +87,8 @@ def call_signal(model: LengthControlled, lengths: dict[str, Any], inputs: dict[s
                 "the (B, T) length written up to and including each of these ids, or call without the cache."
             )
         prompt_lengths, mask = 1, None  # all these ids are of the text
+    if positions is not None and positions.ndim == 2:
+        check_packing(model, positions, mask, bool(inputs.get("use_cache")))
     targets = find_targets(model, ids, target, mask, labels, prompt_lengths, positions)
     targets = replace(targets, progress=lengths["progress"])
     return model.steering.pass_signal(targets, ids, ids.shape[1], noisy=model.training)

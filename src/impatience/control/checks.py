@@ -10,8 +10,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from impatience.errors import ModelFilesError
-from impatience.files import read_object
+from impatience.files import file_crc32, read_object
+from impatience.sources.pretrained import find_file
 
+CHECKSUMS = "crc32"  # setting with the CRC-32 of each file of weights, by its name; earlier versions wrote none
 Check = Callable[[Any], bool]
 Needs = Mapping[str, tuple[str, Check]]  # what values must be, by name: in words and as a check
 
@@ -85,6 +87,19 @@ def check_amplitude(amplitude: float | None, strength: object) -> None:
     raise ModelFilesError(
         f"The signal's amplitude is {amplitude}, but must be from {_LEAST} to {_MOST}. Save or train the model again."
     )
+
+
+def check_bytes(name: str | Path, checksums: Any, **hub: Any) -> None:
+    """Refuse files whose bytes are not those that were saved with a model; one that is missing is noticed later."""
+    if not isinstance(checksums, dict):
+        raise ModelFilesError(f"{name} is damaged: {CHECKSUMS} is {checksums!r}. Save or download the model again.")
+    for saved, checksum in checksums.items():
+        file = find_file(name, saved, **hub)
+        if file is not None and file_crc32(file) != checksum:
+            raise ModelFilesError(
+                f"{file} is damaged: its bytes are not those that were saved. Save or download the model again; or, if "
+                f'you changed the file yourself, remove "{CHECKSUMS}" from impatience.json.'
+            )
 
 
 def check_names(

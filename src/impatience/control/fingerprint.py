@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zlib
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from impatience.control.adapters import base_model_name
+from impatience.control.checks import CHECKSUMS
 from impatience.control.model import LengthControlled
 from impatience.control.storage import PROMPT, SETTINGS
-from impatience.files import read_object
+from impatience.files import file_crc32, read_object
 from impatience.sources.pretrained import ADAPTER_SETTINGS, find_file
 
 COLUMNS = 4096  # words of 8 bytes in a row of the table that a weight's bytes are summed in
@@ -33,9 +33,9 @@ _VOCABULARY = (
 _BOOKKEEPING = (
     *("transformers_version", "_name_or_path", "base_model_name_or_path"),
     *("name_or_path", "is_local", "local_files_only"),  # of tokenizers
+    CHECKSUMS,  # of files whose checksums count anyway
 )
 """Settings that may differ between machines that have the same model."""
-_CHUNK = 1 << 20
 
 
 def fingerprint(model: LengthControlled) -> str:
@@ -63,7 +63,7 @@ def files_fingerprint(name: str | Path, *, tokenizer: bool = True) -> str:
             )
     weights = sorted({file for one in found for file in one.parent.glob("*.safetensors")})
     for file in [*weights, *(_tokenizer_files(name) if own else ())]:
-        digest.update(f"{file.name} {file.stat().st_size} {_checksum(file)}\n".encode())
+        digest.update(f"{file.name} {file.stat().st_size} {file_crc32(file)}\n".encode())
     return digest.hexdigest()
 
 
@@ -73,14 +73,6 @@ def _tokenizer_files(name: str | Path) -> list[Path]:
     if files and files[0].name == _TOKENIZER[0]:
         return files
     return files + [file for known in _VOCABULARY if (file := find_file(name, known))]
-
-
-def _checksum(file: Path) -> int:
-    checksum = 0
-    with file.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            checksum = zlib.crc32(chunk, checksum)
-    return checksum
 
 
 def weights_fingerprint(model: nn.Module) -> str:

@@ -256,7 +256,7 @@ class GenerateCall:
             forced = int(config.forced_bos_token_id is not None)
             # Each row has its own budget, so its text does not depend on the rest of the batch.
             rows = [Target(self.target.unit, (value,)) for value in self.target.values]
-            budgets = [step_budget(row, self.landing, self.room, forced) for row in rows]
+            budgets = [step_budget(row, self.landing, self.room, forced, vocabulary=self.vocabulary) for row in rows]
             config.max_new_tokens = max(budgets)
             last = [self.first + budget for budget in budgets]
         self.report, self.as_dict = report, bool(config.return_dict_in_generate)

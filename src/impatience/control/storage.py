@@ -1,8 +1,8 @@
 """Saves and loads length-controlled models: safetensors and JSON, nothing pickled, no remote code.
 
-A folder holds the base model or its PEFT adapter, ``impatience.json`` with the method and its options,
-``impatience.safetensors`` if the method has weights, and ``prompt.json`` with the prompt that a recipe trained with. A
-folder that a ``Trainer`` saved holds all of it in ``model.safetensors``; see ``extra_state``.
+A folder holds the base model or its PEFT adapter, ``impatience.json`` with the method, its options and a checksum of
+each file of weights, ``impatience.safetensors`` if the method has weights, and ``prompt.json`` with the prompt that a
+recipe trained with. A folder that a ``Trainer`` saved holds all of it in ``model.safetensors``; see ``extra_state``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,9 @@ from impatience.control.adapters import (
     merged,
 )
 from impatience.control.checks import (
+    CHECKSUMS,
     check_amplitude,
+    check_bytes,
     check_finite,
     check_generation,
     check_names,
@@ -37,7 +40,7 @@ from impatience.control.steering import Steering
 from impatience.control.targets import Conventions
 from impatience.errors import ModelFilesError, OptionError
 from impatience.families import text_config, unwrap
-from impatience.files import read_object, write_whole
+from impatience.files import file_crc32, read_object, write_whole
 from impatience.methods import METHODS
 from impatience.sources import check_name
 from impatience.sources.pretrained import (
@@ -116,13 +119,17 @@ def save_model(
     base_model.save_pretrained(folder, **kwargs)
     if PROMPT not in replaced and (folder / PROMPT).is_file():
         settings["prompt"] = sorted(read_object(folder / PROMPT))
-    (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     if tensors:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS)
     if model.tokenizer is not None:
         model.tokenizer.save_pretrained(folder)
     for file in (file for file, written in before.items() if _written(file) == written):
         file.unlink()
+    files = sorted(folder.glob("*.safetensors"))
+    if getattr(base_model, "peft_config", None):  # weights of its base may lie there
+        files = [file for file in files if file.name in (ADAPTER_WEIGHTS, WEIGHTS)]
+    settings[CHECKSUMS] = {file.name: file_crc32(file) for file in files}
+    write_whole(folder / SETTINGS, json.dumps(settings, indent=2) + "\n")
 
 
 def _is_opened_from(model: LengthControlled, folder: Path) -> bool:
@@ -180,7 +187,9 @@ def load_parts(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any)
         raise ModelFilesError(
             f"{name} holds two models, one of save_pretrained and one of a Trainer. Save to a new folder."
         )
-    parts, has_tokenizer = _read_settings(read_object(path), path)
+    settings = read_object(path)
+    parts, has_tokenizer = _read_settings(settings, path)
+    check_bytes(name, settings.get(CHECKSUMS, {}), **hub)
     weights = find_file(name, WEIGHTS, **hub)
     tokenizer = _tokenizer(name, **hub) if has_tokenizer else None
     saved = Saved(**parts, tokenizer=tokenizer, tensors=_read_tensors(name, weights) if weights else {})
@@ -340,7 +349,7 @@ def _load_authors(name: str | Path, base_model: Any, **kwargs: Any) -> tuple[Any
 
 
 def adapt_state_dict(model: nn.Module) -> None:
-    """Make ``state_dict`` hold a tied parameter once, as safetensors demands, and ``load_state_dict`` accept that.
+    """Make ``state_dict`` hold a shared tensor once, as safetensors demands, and ``load_state_dict`` accept that.
 
     The extra state may be missing, as in older state dicts. A model on the meta device, to be sharded, has none.
     """
@@ -351,13 +360,10 @@ def adapt_state_dict(model: nn.Module) -> None:
 
 
 def _tied_names(module: nn.Module) -> dict[str, str]:
-    """Map each further name of a tied parameter to its first name."""
+    """Map each further name of a tied parameter, or of a buffer that layers share, to its first name."""
     first: dict[int, str] = {}
-    return {
-        name: first[id(parameter)]
-        for name, parameter in module.named_parameters(remove_duplicate=False)
-        if first.setdefault(id(parameter), name) != name
-    }
+    tensors = chain(module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False))
+    return {name: first[id(tensor)] for name, tensor in tensors if first.setdefault(id(tensor), name) != name}
 
 
 def _drop_tied(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:

@@ -59,8 +59,6 @@ def find_targets(
             "smoothing or a loss of its own keeps the labels back: add target_tokens, and for a decoder-only model "
             "prompt_lengths, to each batch.)"
         )
-    if position_ids is not None and position_ids.ndim == 2:
-        _check_packing(model, position_ids, attention_mask)
     if position_ids is not None:
         position_ids = position_ids.expand(rows, -1) if position_ids.ndim == 2 else position_ids[0]
     if isinstance(target, Target) and not model.family.encoder_decoder:
@@ -126,14 +124,24 @@ def _holds_numbers(values: Tensor, compare: Callable[[Tensor, int], Tensor]) -> 
     return values.device.type != "cpu" or bool((values.isfinite() & compare(values, 0)).all())
 
 
-def _check_packing(model: LengthControlled, position_ids: Tensor, attention_mask: Tensor | None) -> None:
-    """Refuse packed rows for a model that mixes their examples, with or without a signal."""
+def check_packing(model: LengthControlled, position_ids: Tensor, attention_mask: Tensor | None, cached: bool) -> None:
+    """Refuse packed rows whose examples would read the one before, with or without a signal.
+
+    Some models never keep them apart; the others do so only without a (B, T) mask and without a cache.
+    """
     kind = unwrap(model.base).config.model_type
-    if kind in model.family.mixes_packed and restarts(position_ids, attention_mask):
+    mixes, masked = kind in model.family.mixes_packed, attention_mask is not None and attention_mask.ndim == 2
+    if not (mixes or masked or cached) or not restarts(position_ids, attention_mask):
+        return
+    if mixes:
         raise OptionError(
             f"position_ids begin again in a row, but {kind} does not keep packed examples apart: each would read the "
             f"one before. Give each example a row of its own; with TRL, leave out packing and padding_free."
         )
+    raise OptionError(
+        "position_ids begin again in a row, but with an attention_mask of two dimensions or use_cache=True each packed "
+        "example would read the one before. Leave both out, or give each example a row of its own."
+    )
 
 
 def _check_one_text(labels: Tensor | None, position_ids: Tensor | None, attention_mask: Tensor | None) -> None:

@@ -192,7 +192,9 @@ class Generator(ABC):
         if "max_new_tokens" in options:
             return int(options["max_new_tokens"])
         target = Target(request.unit, (request.target,))
-        return max(1, step_budget(target, request.landing, room, self.language_tokens) - len(request.prefix))
+        extra = self.language_tokens
+        budget = step_budget(target, request.landing, room, extra, vocabulary=self.vocabulary)
+        return max(1, budget - len(request.prefix))
 
     def _result(self, request: Request, written: TokenResult) -> Result:
         """Build the result of a text that the loop wrote."""

@@ -73,6 +73,8 @@ def _date(part: Part) -> Mention:
     year, rest = (a, (b, c)) if a > 31 else (c, (a, b))
     day, month = (rest[1], rest[0]) if a > 31 or rest[1] > 12 else rest
     months = (month, day) if a <= 31 and max(rest) <= 12 else (month,)
+    if not all(1 <= one <= 12 for one in months):  # a code
+        return Mention(part.start, part.end, (), (float(a), float(b), float(c)))
     return Mention(part.start, part.end, (), (float(year), float(day)), months)
 
 
@@ -181,13 +183,34 @@ def _words(parts: Sequence[Part], place: int, text: str, words: dict[str, int]) 
             break
         scaled |= number.last in ("hundred", "scale")
         after += 1
+    value, after, halved = _halved(parts, after, text, number.value if after > place else None)
+    scaled |= halved
     if after == place:
         return _single(parts[place], place)
     dimensional = after < len(parts) and parts[after].folded == "dimensional"
-    if number.value == 1 or dimensional:  # "one" is mostly no number
+    if value == 1 or dimensional:  # "one" is mostly no number
         return None, after
     rounded = scaled or _is_hedged(parts, place)
-    return Mention(parts[place].start, parts[after - 1].end, (number.value,), rounded=rounded), after
+    return Mention(parts[place].start, parts[after - 1].end, (value,), rounded=rounded), after
+
+
+def _halved(parts: Sequence[Part], place: int, text: str, value: float | None) -> tuple[float, int, bool]:
+    """Read what makes a half of a number: "half a million"; after a value "and a half", also before a scale.
+
+    Return the value, the place after it, and whether a scale was read.
+    """
+    half = ("half", "a") if value is None else ("and", "a", "half")
+    after = place + len(half)
+    if any(
+        at >= len(parts) or parts[at].folded != word or (at > place and not _joined(parts, at, text))
+        for at, word in enumerate(half, start=place)
+    ):
+        return value or 0.0, place, False
+    whole = (value or 0.0) + 0.5
+    scale = _SCALES.get(parts[after].folded) if after < len(parts) and len(parts[after].folded) > 3 else None
+    if scale is not None and _joined(parts, after, text):
+        return whole * scale, after + 1, True
+    return (whole, after, False) if value is not None else (0.0, place, False)
 
 
 def _single(part: Part, place: int) -> tuple[Mention | None, int]:

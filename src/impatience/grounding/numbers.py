@@ -14,7 +14,8 @@ from impatience.grounding.words import fold
 
 PART = re.compile(
     r"(?P<date>\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}[./]\d{1,2}[./]\d{4}\b)"
-    r"|(?P<time>\b\d{1,2}:\d{2}(?::\d{2})?(?:\s?[ap]\.?m\b)?|\b\d{1,2}(?:\.\d{2})?\s?[ap]\.?m\b(?!\.?\w))"
+    r"|(?P<time>\b\d{1,2}:\d{2}(?::\d{2})?(?:\s?(?:[ap]\.?m|[AP]\.?M)\b)?"
+    r"|\b\d{1,2}(?:\.\d{2})?\s?(?:[ap]\.?m|[AP]\.?M)\b(?!\.?\w))"
     r"|(?P<number>\d{1,3}(?:[  \u2009\u202f]\d{3})+(?!\d)|\d+(?:[.,'’]\d+)*)(?P<suffix>[^\W\d_]*)(?P<code>[\w]*)"
     r"|(?P<fraction>[½⅓⅔¼¾])"
     r"|(?P<word>[^\W\d_](?:[^\W\d_]|[\u0300-\u036f])*)(?P<tail>\d\w*)?"
@@ -73,8 +74,8 @@ def digits_values(number: str) -> tuple[float, ...]:
         return (float(re.sub(r"\D", "", number)),)
     if dots and commas:
         decimal = max(number.rfind("."), number.rfind(","))
-        whole = re.sub(r"\D", "", number[:decimal])
-        return (float(f"{whole}.{number[decimal + 1 :]}"),)
+        whole, rest = (re.sub(r"\D", "", half) for half in (number[:decimal], number[decimal + 1 :]))
+        return (float(f"{whole}.{rest}"),)
     if dots == 1 or commas == 1:
         whole, _, rest = re.sub("['’]", "", number).replace(",", ".").partition(".")
         values = [float(f"{whole}.{rest}")]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from impatience.errors import ModelFilesError
 from impatience.sources.saving import save_model
 
 
@@ -21,10 +22,17 @@ class _Architecture:
     name: str  # its classes in transformers begin with it
     tokenizer: Callable[[dict[str, Any], dict[str, str]], Any]  # from the file's facts and the special tokens
     interleaved: bool  # whether GGUF interleaves the rotary halves of queries and keys
+    rule: str  # llama.cpp's name for the rule by which its tokenizer splits texts
 
 
-def convert(files: Path, folder: Path) -> None:
-    """Convert ``model.gguf``: weights, sizes and tokenizer."""
+def convert(files: Path, folder: Path, *, strict: bool = False) -> None:
+    """Convert ``model.gguf``: weights, sizes and tokenizer.
+
+    Args:
+        files: Folder with the file.
+        folder: Empty folder for the model.
+        strict: Refuse what is not known to be converted rightly; a packaged model is known by its checksum.
+    """
     import torch
     import transformers
     from gguf import MODEL_ARCH, GGUFReader, dequantize, get_tensor_name_map
@@ -32,10 +40,15 @@ def convert(files: Path, folder: Path) -> None:
     reader = GGUFReader(files / "model.gguf")
     facts = {key: field.contents() for key, field in reader.fields.items()}
     kind = facts["general.architecture"]
+    if strict:
+        _check(facts)
     architecture = _ARCHITECTURES[kind]
     names = {"bos": "bos", "eos": "eos", "pad": "padding"}
     ids = {name: facts[f"tokenizer.ggml.{key}_token_id"] for name, key in names.items()}
     special = {f"{name}_token_id": index for name, index in ids.items()}
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    # A second copy of a tied embedding is quantised less, and so differs a little.
+    tied = "output.weight" not in tensors or _alike(tensors["output.weight"], tensors["token_embd.weight"])
     config = getattr(transformers, f"{architecture.name}Config")(
         vocab_size=len(facts["tokenizer.ggml.tokens"]),
         hidden_size=facts[f"{kind}.embedding_length"],
@@ -46,7 +59,7 @@ def convert(files: Path, folder: Path) -> None:
         max_position_embeddings=facts[f"{kind}.context_length"],
         rms_norm_eps=float(f"{facts[f'{kind}.attention.layer_norm_rms_epsilon']:.7g}"),  # float32 in the file
         rope_parameters={"rope_type": "default", "rope_theta": facts[f"{kind}.rope.freq_base"]},
-        tie_word_embeddings=True,
+        tie_word_embeddings=tied,
         **special,
     )
     model_class = getattr(transformers, f"{architecture.name}ForCausalLM")
@@ -54,8 +67,7 @@ def convert(files: Path, folder: Path) -> None:
         parameters = [name for name, _ in model_class(config).named_parameters()]
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     gguf_names = get_tensor_name_map(getattr(MODEL_ARCH, kind.upper()), config.num_hidden_layers)
-    tensors = {tensor.name: tensor for tensor in reader.tensors}
-    if "output.weight" in tensors:  # a second copy of the tied embedding, which is quantised less
+    if tied and "output.weight" in tensors:
         tensors["token_embd.weight"] = tensors["output.weight"]
     weights = {}
     for name in parameters:
@@ -73,6 +85,30 @@ def convert(files: Path, folder: Path) -> None:
     tokenizer.chat_template = facts["tokenizer.chat_template"]
     tokenizer.model_max_length = facts[f"{kind}.context_length"]
     tokenizer.save_pretrained(folder)
+
+
+def _check(facts: dict[str, Any]) -> None:
+    """Refuse a file whose model or tokenizer would be converted to another one."""
+    kind, rule = facts.get("general.architecture"), facts.get("tokenizer.ggml.pre")
+    if kind not in _ARCHITECTURES or rule != _ARCHITECTURES[kind].rule:
+        known = ", ".join(f"{name} with the tokenizer {one.rule}" for name, one in _ARCHITECTURES.items())
+        raise ModelFilesError(
+            f"A GGUF file of the architecture {kind!r} with the tokenizer {rule!r} cannot be converted. Accepted: "
+            f"{known}. Train on the model's folder in Hugging Face format, and export with --base FILE.gguf."
+        )
+    if facts.get(f"{kind}.rope.scaling.type", "none") != "none":
+        raise ModelFilesError("A GGUF file whose positions are scaled cannot be converted.")
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Check whether two tensors are the same, but for how they are quantised."""
+    import numpy as np
+    from gguf import dequantize
+
+    if list(one.shape) != list(other.shape):
+        return False
+    rows = [dequantize(tensor.data[:64], tensor.tensor_type).ravel() for tensor in (one, other)]
+    return bool(np.corrcoef(*rows)[0, 1] > 0.9)
 
 
 def _vocabulary(facts: dict[str, Any]) -> tuple[dict[str, int], list[tuple[str, str]], list[Any]]:
@@ -129,6 +165,6 @@ def _qwen2_tokenizer(facts: dict[str, Any], special: dict[str, str]) -> Any:
 
 
 _ARCHITECTURES = {
-    "llama": _Architecture("Llama", _llama_tokenizer, interleaved=True),
-    "qwen2": _Architecture("Qwen2", _qwen2_tokenizer, interleaved=False),
+    "llama": _Architecture("Llama", _llama_tokenizer, interleaved=True, rule="smollm"),
+    "qwen2": _Architecture("Qwen2", _qwen2_tokenizer, interleaved=False, rule="qwen2"),
 }

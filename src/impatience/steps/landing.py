@@ -86,8 +86,10 @@ class LandingRules:
         if not self.exact:
             return fits, self._may_end(done)
         steps = last - ids.shape[1] - 4  # the others are for EOS, and to finish a character
-        hurry = (left >= steps)[:, None]
+        hurry = (left * (1 + self.vocabulary.spells) >= steps)[:, None]
         advances = (table.fragment | (added >= 1)) & ~table.unfinished
+        if self.vocabulary.spells:  # a word ends in a step of its own
+            advances = advances | (inside[:, None] & table.spaced & ~table.tail)
         too_short = ((left > 0) & (left < _SHORTEST_SENTENCE))[:, None] & table.sentence_end
         closed = (done & table.sentence_end[ids[:, -1]])[:, None] & table.carries_on
         return fits & (advances | ~hurry) & ~too_short & ~closed, done

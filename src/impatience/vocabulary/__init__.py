@@ -78,6 +78,11 @@ class Vocabulary:
         """The UTF-8 bytes that each id adds inside a text; empty for special ids."""
         return self._pieces.inside
 
+    @cached_property
+    def spells(self) -> bool:
+        """Whether words are spelled, as by ByT5: no token brings white space and the beginning of the next word."""
+        return not any(piece[:1].isspace() and piece.strip() for piece in self.pieces)
+
     def tables(self, device: Any = None) -> Tables:
         """Return the tables on a device."""
         if None not in self._tables:

@@ -6,12 +6,14 @@ are one; or a folder with the signal and a LoRA adapter on such a packaged model
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from impatience.backends.llama_cpp import adapter
 from impatience.files import read_object
 from impatience.sources import PACKAGED, SHIPPED, PackagedModel
+from impatience.sources.gguf_files import is_gguf
 
 CONTROL_FILE = ".impatience.safetensors"
 """Ending of the file with signal and prompt: beside ``m.gguf`` lies ``m.impatience.safetensors``."""
@@ -29,7 +31,7 @@ class GgufFiles:
 
 def find_files(name: str | Path) -> GgufFiles | str:
     """Return the files of a model, or why llama.cpp cannot run it, as a sentence."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if path.suffix.lower() == ".gguf":
         if not path.is_file():
             return f"There is no file {str(name)!r}."
@@ -48,7 +50,8 @@ def _adapter_files(folder: Path) -> GgufFiles | str:
     """Return the files of a model that is an adapter, or why llama.cpp cannot run it."""
     base = read_object(folder / adapter.SETTINGS).get("base_model_name_or_path")
     packaged = PACKAGED.get(str(base))
-    if packaged is None or packaged.whole is None:
+    weights = Path(str(base)) if is_gguf(str(base)) else packaged
+    if weights is None or (packaged is not None and packaged.whole is None):
         return f"The adapter in {folder} is on {base!r}, which comes in no GGUF file: export the model."
     if reason := adapter.why_not(folder):
         return reason
@@ -63,7 +66,7 @@ def _adapter_files(folder: Path) -> GgufFiles | str:
                 f"The signal of the model in {folder} enters before layer {FIRST_LAYER}, where llama.cpp cannot add "
                 f"it. Use transformers."
             )
-    return GgufFiles(packaged, folder=folder)
+    return GgufFiles(weights, folder=folder)
 
 
 def control_file(weights: Path) -> Path:
