@@ -50,16 +50,18 @@ def read(name: str) -> str:
 def read_content(content: bytes, name: str) -> str:
     """Return the text of a file's content; the errors are those of ``read``."""
     what = "standard input" if name == "-" else repr(name)
-    if content.startswith(b"%PDF-") or name.lower().endswith(".pdf"):
-        text = _pdf(content, what)
-    elif name.lower().endswith((".html", ".htm")):
-        text = _html(content, what)
-    else:
-        text = _plain(content, what)
+    text = {"pdf": _pdf, "html": _html, "text": _plain}[format_of(content, name)](content, what)
     if not text.strip():
         advice = " Name a file, or pipe a text into the command." if name == "-" else ""
         raise SourceError(f"{what} is empty: there is no text in it.{advice}")
     return text
+
+
+def format_of(content: bytes, name: str) -> str:
+    """Return the format of a file: "pdf", "html" or "text"."""
+    if content.startswith(b"%PDF-") or name.lower().endswith(".pdf"):
+        return "pdf"
+    return "html" if name.lower().endswith((".html", ".htm")) else "text"
 
 
 def readable_formats() -> list[str]:
