@@ -117,6 +117,6 @@ def test_a_full_disk_leaves_the_figure_that_was_there(tmp_path: Path, monkeypatc
     file = tmp_path / "figure.png"
     file.write_bytes(b"before")
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ReportError, match="No space left on device. Choose another place"):
+    with pytest.raises(ReportError, match="No space left on device"):
         save(signal_figure(16), file)
     assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == {"figure.png": b"before"}
