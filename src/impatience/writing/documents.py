@@ -7,6 +7,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def _html(content: bytes, what: str) -> str:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the markup, which a reader cannot change
-        page = BeautifulSoup(content, "html.parser")
+        page = BeautifulSoup(_utf8(content), "html.parser")
     inside = set[int]()  # tags inside an article
     for tag in page.find_all(True):
         if (parent := tag.parent) and (parent.name == "article" or id(parent) in inside):
@@ -116,6 +117,16 @@ def _html(content: bytes, what: str) -> str:
     for tag in body.find_all(_HIDDEN):
         tag.decompose()
     return "\n\n".join(filter(None, (" ".join("".join(parts).split()) for parts in _paragraphs(body))))
+
+
+def _utf8(content: bytes) -> str | bytes:
+    """Decode a page that is UTF-8 and names no encoding; what is left is guessed, which fails for short pages."""
+    from bs4.dammit import EncodingDetector
+
+    with suppress(UnicodeDecodeError):
+        if b"\0" not in content and not EncodingDetector.find_declared_encoding(content, is_html=True):
+            return content.decode("utf-8-sig")
+    return content
 
 
 def _paragraphs(body: Any) -> Iterator[list[str]]:
