@@ -33,12 +33,12 @@ def read_object(file: Path) -> dict[str, Any]:
     return content
 
 
-def write_whole(file: Path, text: str) -> None:
+def write_whole(file: Path, content: str | bytes) -> None:
     """Write a file so that it is complete or missing, whenever the process is killed; it is on disk on return."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8") as stream:
-            stream.write(text)
+        with temporary.open("wb") as stream:
+            stream.write(content if isinstance(content, bytes) else content.encode())
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(file)

@@ -176,3 +176,14 @@ def test_commands_that_need_no_model_import_no_heavy_package(arguments: list[str
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "HEAVY []"
     assert "--help" not in arguments or f"Usage: impatience {arguments[0]}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command", [["write", "a\udcff.txt", "--words", "5"], ["train", "small/toy", "--out", "\udcff"]]
+)
+def test_an_argument_that_is_not_utf_8_is_refused_at_once(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    run(*command, monkeypatch=monkeypatch, code=2)
+    assert "\\udcff" in (message := capsys.readouterr().err)
+    assert message.endswith("is not UTF-8. Rename the file, or give the text in UTF-8.\n")

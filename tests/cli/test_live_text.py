@@ -40,6 +40,15 @@ def test_a_long_text_scrolls_and_a_stage_is_shown() -> None:
     assert "writing 3 parts" in shown.get()
 
 
+def test_a_text_does_not_steer_the_terminal() -> None:
+    output = io.StringIO()
+    pieces = iter([Piece("The \x1b]0;ferry\x07 leaves.", 2, 9, Unit.WORDS)])
+    with pytest.raises(RuntimeError, match="ends with a result"):
+        live_text.watch(pieces, Console(file=output, force_terminal=True, width=60))
+    assert "The \\x1b]0;ferry\\x07 leaves." in output.getvalue()
+    assert "\x1b]0;" not in output.getvalue()
+
+
 def test_a_stopped_text_stays_on_the_screen() -> None:
     def stopped() -> Iterator[Piece]:
         yield Piece("The ferry leaves ", 3, 9, Unit.WORDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import signal
 import sys
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 
 from impatience import Request, Result, Unit, Writer
 from impatience.cli import write
+from impatience.cli.terminal import show, show_json
 from impatience.decoding.retries import TRIES
 from support.command_line import run
 from support.results import judged
@@ -256,3 +258,26 @@ def test_the_guide_says_what_the_line_below_a_text_says() -> None:
         assert f"| {line} |" in guide
     assert write._UNFINISHED.strip() in guide
     assert write._LOOPING.strip() in guide
+
+
+def test_nothing_that_is_printed_steers_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    for err in (False, True):
+        show("\x1b]52;c;cGF5\x07The ferry\r\x9b31m\n\tleaves.", err=err)
+    expected = "\\x1b]52;c;cGF5\\x07The ferry\\x0d\\x9b31m\n\tleaves.\n"
+    assert capsys.readouterr() == (expected, expected)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "cp437", "ascii"])
+def test_json_is_json_in_every_encoding(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = io.BytesIO()
+    stream = io.TextIOWrapper(content, encoding=encoding, errors="backslashreplace")
+    monkeypatch.setattr(sys, "stdout", stream)
+    row = {"file": "fähre \U0001f6a2.txt", "text": "„Œuvre“"}
+    show_json(row)
+    stream.flush()
+    assert json.loads(content.getvalue().decode()) == row
+    assert ("\\u" in content.getvalue().decode()) == (encoding != "utf-8")

@@ -242,6 +242,29 @@ def test_our_own_loop_and_generate_write_the_same(kind: str, landing: str, caplo
             assert mine.log_probabilities == pytest.approx(its.log_probabilities, abs=1e-3)
 
 
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+def test_a_limit_cuts_its_own_text_in_the_loop_and_with_generate(kind: str) -> None:
+    own = new_generator(kind, "pre", tokenizer="byte_level", ending=1.5)
+    asked = requests(Unit.WORDS, (9, 14, 20))
+    whole = own.generate_with_signal(asked)
+    longest = max(range(len(asked)), key=lambda row: len(whole[row].ids))
+    limit = len(whole[longest].ids) - 1
+    limited = [replace(request, limit=limit if row == longest else None) for row, request in enumerate(asked)]
+    several: tuple[dict[str, Any], ...] = ({}, {"logits_processor": []})
+    for options in several:
+        written = own.generate_with_signal(limited, **options)
+        cut = written[longest]
+        assert (cut.ids, cut.tokens) == (whole[longest].ids[:limit], limit)
+        assert (cut.landed, cut.finished, cut.ended) == ("missed", False, False)
+        assert [one.ids for row, one in enumerate(written) if row != longest] == [
+            one.ids for row, one in enumerate(whole) if row != longest
+        ]
+    alone = own.generate_with_signal([limited[longest]])[0]
+    assert (alone.ids, alone.landed, alone.tokens_spent) == (cut.ids, "missed", limit)
+    roomy = own.generate_with_signal([replace(asked[longest], limit=1000)])[0]
+    assert (roomy.ids, roomy.landed) == (whole[longest].ids, whole[longest].landed)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "method", "unit"),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from impatience.errors import OptionError
+from impatience.errors import OptionError, ReportError
 from impatience.evaluation.drawing import DPI, save
 from impatience.evaluation.signal_figures import signal_figure, similarity_figure
 from impatience.methods import METHODS, EmbeddingMethod
@@ -106,3 +108,15 @@ def test_pyplot_is_not_imported() -> None:
     before = "matplotlib.pyplot" in sys.modules
     similarity_figure(16)
     assert ("matplotlib.pyplot" in sys.modules) == before
+
+
+def test_a_full_disk_leaves_the_figure_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    file = tmp_path / "figure.png"
+    file.write_bytes(b"before")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ReportError, match="No space left on device"):
+        save(signal_figure(16), file)
+    assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == {"figure.png": b"before"}

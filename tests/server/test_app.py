@@ -128,6 +128,12 @@ def test_a_document_may_be_longer_than_a_request_but_not_endless(writer: Writer)
         assert (refused.status, refused.error["code"]) == (413, "body_too_long")
 
 
+def test_hostile_documents_of_clients_that_hang_up_do_not_keep_others_from_being_read(client: Client) -> None:
+    for _ in range(2):  # as many as are read at a time; Python's parser looks at the rest of the page at each mark
+        client.open("/v1/documents?name=a.html", b"<!--" * 1_000_000).close()
+    assert client("/v1/documents?name=b.html", b"<p>The ferry.</p>").json == {"text": "The ferry."}
+
+
 def test_a_missing_package_for_documents_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("impatience.registry.find_spec", lambda name: None)
     assert client("/v1/models").json["data"][0]["impatience"]["documents"] == []

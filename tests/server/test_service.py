@@ -13,7 +13,7 @@ from impatience import Request, Unit, Writer
 from impatience.lengths import Landing
 from impatience.server import Limits
 from impatience.server.worker import ModelWorker
-from support.serving import NOTE, Client, HeldWriter, eventually, running
+from support.serving import NAME, NOTE, Client, HeldWriter, eventually, running
 from support.toys import CORPUS
 
 LONG = " ".join(CORPUS[:24] * 3)
@@ -35,6 +35,21 @@ def test_a_long_source_is_read_in_parts(client: Client, writer: Writer, monkeypa
     first, *_, last = client.write(LONG, stream=True, words=9).events
     assert f"writing {alone.parts} parts" in first[1]["stage"]
     assert last[1]["text"] == alone.text
+
+
+@pytest.mark.parametrize("target", [{"tokens": 6}, {"words": 3}])
+def test_no_text_is_longer_than_the_limit_of_its_client(client: Client, target: dict[str, int]) -> None:
+    body = {"model": NAME, "messages": [{"role": "user", "content": NOTE}], "target": target}
+    endless = client("/v1/chat/completions", body).json  # this model does not end by itself
+    assert endless["usage"]["completion_tokens"] > 12
+    reply = client("/v1/chat/completions", body | {"max_tokens": 12}).json
+    assert 0 < reply["usage"]["completion_tokens"] <= 12
+    assert (reply["choices"][0]["finish_reason"], reply["report"]["landed"]) == ("length", "missed")
+    stream = client("/v1/chat/completions", body | {"max_tokens": 12, "stream": True})
+    choices = [chunk["choices"][0] for _, chunk in stream.events[:-1]]
+    text = "".join(choice["delta"].get("content", "") for choice in choices)
+    assert text.strip() == reply["choices"][0]["message"]["content"]
+    assert choices[-1]["finish_reason"] == "length"
 
 
 def test_simultaneous_requests_are_batched_by_length_and_each_gets_its_text(

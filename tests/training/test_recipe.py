@@ -51,6 +51,10 @@ BAD = {
     "not YAML": ("model: {base: toy-bart", "is not valid YAML"),
     "nested too deeply": ("[" * 3000, "is not valid YAML"),
     "inside itself": (GOOD.replace("steps: 3", "steps: 3, seed: &a [*a]"), "is not valid YAML"),
+    "many times itself": (
+        GOOD + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else 'x'] * 9)}]\n" for n in range(12)),
+        "it is too large",
+    ),
     "no date": (GOOD.replace("steps: 3", "steps: 2024-13-45"), "is not valid YAML"),
     "not UTF-8": (b"model: \xff\xfe", "is not valid YAML"),
     "empty": ("", "holds no recipe"),

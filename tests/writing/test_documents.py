@@ -337,3 +337,10 @@ def test_write_on_a_terminal_watches(command: Any, monkeypatch: pytest.MonkeyPat
         f"{seen[-1].progress} of 4 words, not finished; trying 8 other endings",
         "no good one ended there by itself; holding one to 4 words",
     ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_short_page_is_read_in_its_encoding(encoding: str) -> None:
+    assert documents.read_content("<p>5 € – 7 €</p>".encode(encoding), "a.html") == "5 € – 7 €"
+    declared = '<meta charset="iso-8859-1"><p>Zürich</p>'
+    assert documents.read_content(declared.encode("iso-8859-1"), "a.html") == "Zürich"

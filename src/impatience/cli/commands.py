@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +12,8 @@ import typer
 from typer import Option
 
 from impatience.cli import bench, compare, data, evaluate, export, serve, teach, train, write
-from impatience.errors import ImpatienceError
+from impatience.cli.terminal import show
+from impatience.errors import ImpatienceError, OptionError
 from impatience.version import __version__
 
 app = typer.Typer(
@@ -33,10 +34,20 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # not every terminal shows every character
     try:
+        _check_arguments(sys.argv[1:])
         app(prog_name="impatience")
     except (ImpatienceError, OSError) as error:  # e.g. a full disk behind standard output
-        typer.echo(f"impatience: {error}", err=True)
+        show(f"impatience: {error}", err=True)
         raise SystemExit(2) from None
+
+
+def _check_arguments(arguments: Sequence[str]) -> None:
+    """Refuse arguments that are no text: libraries fail on such names late, when there is something to lose."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise OptionError(f"{argument!r} is not UTF-8. Rename the file, or give the text in UTF-8.") from None
 
 
 def _print_version(wanted: bool) -> None:

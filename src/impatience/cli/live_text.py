@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from impatience.cli.terminal import harmless
 from impatience.decoding.results import Piece, Result
 
 
@@ -24,7 +25,7 @@ def watch(pieces: Iterator[Piece | Result], console: Console) -> Result:
             for piece in pieces:
                 if isinstance(piece, Result):
                     return piece
-                text += piece.text
+                text += harmless(piece.text)
                 live.update(screen(text, piece, console))
     except BaseException:
         if text:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from impatience.cli.interrupts import stoppable
 from impatience.cli.lengths import AtMost, Chars, Exact, Natural, Ratio, Sentences, Tokens, Words
 from impatience.cli.options import Backend, Engine, Model, Workers
 from impatience.cli.requests import Ask, For, Task, make_requests, read_wish
+from impatience.cli.terminal import show, show_json
 from impatience.engines import choose, in_order
 from impatience.errors import ImpatienceError, OptionError, SourceError
 
@@ -82,20 +82,20 @@ def write(
             if isinstance(result, ImpatienceError):
                 if len(requests) == 1:
                     raise result
-                typer.echo(f"impatience: {request.id}, {request.target:,} {request.unit}: {result}", err=True)
+                show(f"impatience: {request.id}, {request.target:,} {request.unit}: {result}", err=True)
                 failed = True
                 continue
             printed += 1
             if as_json:
-                typer.echo(json.dumps({"file": request.id, **result.to_dict()}, ensure_ascii=False))
+                show_json({"file": request.id, **result.to_dict()})
                 continue
             if printed > 1:
                 typer.echo("")
             if len(requests) > 1 and not quiet:
-                typer.echo(f"== {', '.join(filter(None, (request.id, f'{result.asked_for} {result.unit}')))} ==")
-            typer.echo(result.text)
+                show(f"== {', '.join(filter(None, (request.id, f'{result.asked_for} {result.unit}')))} ==")
+            show(result.text)
             if not quiet:
-                typer.echo(_status(result), err=True)
+                show(_status(result), err=True)
     if failed:
         raise typer.Exit(1 if printed else 2)
 

@@ -36,6 +36,7 @@ class Request:
     draw: int = 0  # number of the draw of the rest (``steps.sampling``); 0 takes the likeliest tokens
     within: tuple[int, int] | None = None  # lengths that are on target, first and last; None is the target alone
     instruction: str = ""  # what to write, in a user's words, instead of a task
+    limit: int | None = None  # the most tokens of the new text with EOS, whatever the target needs; None for no limit
     whole: str = ""  # the whole source, where ``text`` is only what was written of its parts
     references: tuple[str, ...] = ()  # texts to compare the new one with in an evaluation; may be empty
     group: str = ""  # group in an evaluation report; "" for none

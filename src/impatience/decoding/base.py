@@ -193,8 +193,8 @@ class Generator(ABC):
             return int(options["max_new_tokens"])
         target = Target(request.unit, (request.target,))
         extra = self.language_tokens
-        budget = step_budget(target, request.landing, room, extra, vocabulary=self.vocabulary)
-        return max(1, budget - len(request.prefix))
+        most = step_budget(target, request.landing, room, extra, vocabulary=self.vocabulary)
+        return max(1, min(most, request.limit or most) - len(request.prefix))
 
     def _result(self, request: Request, written: TokenResult) -> Result:
         """Build the result of a text that the loop wrote."""

@@ -143,12 +143,13 @@ class TextGenerator(Generator):
     def groups_for_generate(self, requests: Sequence[Request]) -> list[list[int]]:
         """Return the positions of requests that one call of ``generate`` can write.
 
-        An encoder-decoder has no padding before what it writes, and beams are not searched where endings are drawn.
+        An encoder-decoder has no padding before what it writes, beams are not searched where endings are drawn, and no
+        text is written beyond its own limit.
         """
-        groups: dict[tuple[int, bool], list[int]] = {}
+        groups: dict[tuple[int, bool, int | None], list[int]] = {}
         for row, request in enumerate(requests):
             prefix = len(request.prefix) if self.encoder_decoder else 0
-            groups.setdefault((prefix, request.draw > 0), []).append(row)
+            groups.setdefault((prefix, request.draw > 0, request.limit), []).append(row)
         return list(groups.values())
 
     def _writes_in_order(self, options: Mapping[str, Any]) -> bool:
@@ -212,6 +213,7 @@ class TextGenerator(Generator):
         budgets = [self._budget(request, self.room(inputs), options) for request in requests]
         if any(request.prefix for request in requests):
             inputs = self._inputs_with_prefixes(requests, sources)
+        if any(request.prefix or request.limit for request in requests):
             room = self.room(inputs)
             options = {"max_new_tokens": max(budgets) if room is None else min(max(budgets), room), **options}
         if any(request.draw for request in requests):
@@ -253,9 +255,10 @@ class TextGenerator(Generator):
         logs = trace.log_probabilities(output.sequences) if beams == 1 else []
         results = []
         for row, (written, report) in enumerate(zip(rows, reports, strict=True)):
-            request = requests[row // copies]
-            if report.landed == "missed":
-                written = written[: budgets[row // copies]]
+            request, budget = requests[row // copies], budgets[row // copies]
+            missed = report.landed == "missed" or (request.limit is not None and self._stop(written[:budget]) is None)
+            if missed:
+                written = written[:budget]
             stop = self._stop(written)
             ids, ended = tuple(written[:stop]), stop is not None
             own_end = report.own_end and ended and not (processors and self._stop(choices[row].tolist()) != stop)
@@ -268,7 +271,7 @@ class TextGenerator(Generator):
             ids = (*request.prefix, *ids)
             if not ended or own_end != report.own_end:  # its budget cut it, or a processor ended it
                 finished, looping, landed = judge(
-                    decode(self.tokenizer, ids), own_end=own_end, ended=ended, on_target=report.landed != "missed"
+                    decode(self.tokenizer, ids), own_end=own_end, ended=ended, on_target=not missed
                 )
                 report = replace(report, finished=finished, looping=looping, landed=landed, own_end=own_end)
             report = replace(report, eos_probability=probability)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from impatience.errors import OptionError
 from impatience.evaluation.report import catch_write_errors
+from impatience.files import write_whole
 from impatience.registry import require
 
 if TYPE_CHECKING:
@@ -51,9 +52,9 @@ def save(figure: Figure, path: str | Path) -> Path:
     if kind not in _METADATA:
         raise OptionError(f"{path.name!r}: a figure's file name ends in {', '.join(f'.{name}' for name in _METADATA)}.")
     content = encode(figure, kind)
-    with catch_write_errors(path, "Choose another file (--out)."):
+    with catch_write_errors(path, "Choose another place."):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        write_whole(path, content)
     return path
 
 

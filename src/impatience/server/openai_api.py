@@ -76,7 +76,10 @@ class CompletionCall:
         text, history = _conversation(self.body) if isinstance(self.body, ChatBody) else (self.body.text, ())
         # The messages say what to do; a model that takes no instructions does what it was trained for.
         task = self.body.task or ("chat" if self.service.writer.prompts.takes_instructions else None)
-        return Request(self._id, text, target, unit, landing, task=task, history=history, within=within)
+        # Without a target, the limit is the target. A landing in tokens needs no other limit.
+        held = unit is Unit.TOKENS and landing is not Landing.NATURAL
+        limit = self.max_tokens if self.body.target and not held else None
+        return Request(self._id, text, target, unit, landing, task=task, history=history, within=within, limit=limit)
 
     def reply(self, result: Result, source_tokens: int) -> dict[str, Any]:
         """Return the whole reply."""

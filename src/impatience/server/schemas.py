@@ -163,7 +163,9 @@ class _Completion(BaseModel, strict=True, extra="allow"):
     target: TargetBody | None = Field(None, description="Length of the text; without it, max_tokens is the length.")
     landing: LandingName | None = Field(None, description='"natural" by default; with max_tokens, "at_most".')
     task: Task | None = Field(None, description="Task for the model, if the text itself does not say it.")
-    max_tokens: Count | None = Field(None, description="Limit in tokens; with a target, it must leave room for that.")
+    max_tokens: Count | None = Field(
+        None, description="Limit in tokens that cuts a text; with a target, it must leave room for that."
+    )
     temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(None, description="Ignored.")
     top_p: Annotated[float, Field(ge=0, le=1)] | None = Field(None, description="Ignored.")
     verbosity: str | None = Field(None, description="Ignored.")

@@ -18,7 +18,8 @@ from impatience.server.errors import ApiError
 from impatience.server.metrics import ServerMetrics
 from impatience.server.settings import Limits
 from impatience.server.worker import ModelWorker
-from impatience.writing.documents import read_content, readable_formats
+from impatience.writing.document_process import read_apart
+from impatience.writing.documents import readable_formats
 from impatience.writing.presets import PRESETS
 from impatience.writing.streaming import Cancelled, Item, ResultStream
 
@@ -46,7 +47,7 @@ class Service:
         self._average_seconds = 1.0
         self._tokenizer_thread = ThreadPoolExecutor(1, "impatience-read")
         self._long_text_threads = ThreadPoolExecutor(_LONG_TEXTS, "impatience-long")
-        self._document_threads = ThreadPoolExecutor(_DOCUMENTS, "impatience-document")
+        self._documents = asyncio.Semaphore(_DOCUMENTS)
 
     def model_card(self) -> dict[str, Any]:
         """Return the model's entry in ``/v1/models``."""
@@ -102,10 +103,9 @@ class Service:
     async def read_document(self, content: bytes, name: str) -> str:
         """Return the text of a document; its name says what it is."""
         self.check_running()
-        work = asyncio.get_running_loop().run_in_executor(self._document_threads, read_content, content, name)
         try:
-            async with asyncio.timeout(limit := self.limits.seconds):
-                return await work
+            async with asyncio.timeout(limit := self.limits.seconds), self._documents:
+                return await read_apart(content, name)
         except TimeoutError:
             raise ApiError(504, f"The document was not read within {limit:g} seconds.", "timeout") from None
 
@@ -125,7 +125,7 @@ class Service:
         """Stop writing and end the threads; one that is deep in a step of the model is left alone."""
         self.draining = True
         self.closed = await asyncio.to_thread(self.worker.close, CLOSE_SECONDS)
-        for pool in (self._tokenizer_thread, self._long_text_threads, self._document_threads):
+        for pool in (self._tokenizer_thread, self._long_text_threads):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _read(self, open_request: OpenRequest, tries: int, max_tokens: int | None) -> None:

@@ -11,6 +11,7 @@ import re
 import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -22,6 +23,7 @@ from impatience.errors import OptionError
 
 Share = Annotated[float, Field(ge=0, le=1)]
 ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
+_LARGEST = 1_000_000  # most characters of a recipe with its references written out
 
 
 def _needed(text: str) -> Any:
@@ -214,12 +216,14 @@ def load_recipe(file: str | Path, changes: Mapping[str, str] | None = None) -> R
 
 
 def _parse(text: str | bytes, where: str) -> Any:
-    """Parse YAML that JSON can hold too; values that contain themselves, or are nested too deeply, are refused."""
+    """Parse YAML that JSON can hold too; values that are endless, large or nested too deeply are refused."""
     try:
         if isinstance(text, bytes):
             text = text.decode()
         content = yaml.safe_load(text)
-        json.dumps(content, default=str)
+        sizes = accumulate(map(len, json.JSONEncoder(default=str).iterencode(content)))
+        if any(size > _LARGEST for size in sizes):
+            raise ValueError("it is too large; a few references of YAML can stand for any number of values")
     except Exception as error:  # not only yaml's own, e.g. for the date 2024-13-45
         raise OptionError(f"{where} is not valid YAML for a recipe: {error}") from error
     return content

@@ -7,6 +7,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +51,18 @@ def read(name: str) -> str:
 def read_content(content: bytes, name: str) -> str:
     """Return the text of a file's content; the errors are those of ``read``."""
     what = "standard input" if name == "-" else repr(name)
-    if content.startswith(b"%PDF-") or name.lower().endswith(".pdf"):
-        text = _pdf(content, what)
-    elif name.lower().endswith((".html", ".htm")):
-        text = _html(content, what)
-    else:
-        text = _plain(content, what)
+    text = {"pdf": _pdf, "html": _html, "text": _plain}[format_of(content, name)](content, what)
     if not text.strip():
         advice = " Name a file, or pipe a text into the command." if name == "-" else ""
         raise SourceError(f"{what} is empty: there is no text in it.{advice}")
     return text
+
+
+def format_of(content: bytes, name: str) -> str:
+    """Return the format of a file: "pdf", "html" or "text"."""
+    if content.startswith(b"%PDF-") or name.lower().endswith(".pdf"):
+        return "pdf"
+    return "html" if name.lower().endswith((".html", ".htm")) else "text"
 
 
 def readable_formats() -> list[str]:
@@ -104,7 +107,7 @@ def _html(content: bytes, what: str) -> str:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the markup, which a reader cannot change
-        page = BeautifulSoup(content, "html.parser")
+        page = BeautifulSoup(_utf8(content), "html.parser")
     inside = set[int]()  # tags inside an article
     for tag in page.find_all(True):
         if (parent := tag.parent) and (parent.name == "article" or id(parent) in inside):
@@ -114,6 +117,16 @@ def _html(content: bytes, what: str) -> str:
     for tag in body.find_all(_HIDDEN):
         tag.decompose()
     return "\n\n".join(filter(None, (" ".join("".join(parts).split()) for parts in _paragraphs(body))))
+
+
+def _utf8(content: bytes) -> str | bytes:
+    """Decode a page that is UTF-8 and names no encoding; what is left is guessed, which fails for short pages."""
+    from bs4.dammit import EncodingDetector
+
+    with suppress(UnicodeDecodeError):
+        if b"\0" not in content and not EncodingDetector.find_declared_encoding(content, is_html=True):
+            return content.decode("utf-8-sig")
+    return content
 
 
 def _paragraphs(body: Any) -> Iterator[list[str]]:
