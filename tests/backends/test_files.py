@@ -208,6 +208,18 @@ def test_an_adapter_on_a_gguf_base_needs_no_export(adapted: Any, tmp_path: Path)
     assert load(tmp_path / "mine").generator.fingerprint() != "" != print_before
 
 
+def test_changed_bytes_of_an_adapter_are_noticed(adapted: Any, tmp_path: Path) -> None:
+    adapted(tmp_path / "mine")
+    for name in ("adapter_model.safetensors", "impatience.safetensors"):
+        file = tmp_path / "mine" / name
+        content = bytearray(before := file.read_bytes())
+        content[-5] ^= 64
+        file.write_bytes(content)
+        with pytest.raises(ModelFilesError, match="its bytes are not those that were saved"):
+            load(tmp_path / "mine")
+        file.write_bytes(before)
+
+
 def test_an_adapter_that_llama_cpp_cannot_run_goes_to_transformers(adapted: Any, tmp_path: Path) -> None:
     for name, options in {"dora": {"use_dora": True}, "early": {"layers": (0, 2)}}.items():
         adapted(tmp_path / name, **options)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from impatience.errors import ModelFilesError
 from impatience.files import file_crc32, read_object
 from impatience.sources.pretrained import find_file
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 CHECKSUMS = "crc32"  # setting with the CRC-32 of each file of weights, by its name; earlier versions wrote none
 Check = Callable[[Any], bool]
@@ -94,7 +95,10 @@ def check_bytes(name: str | Path, checksums: Any, **hub: Any) -> None:
     if not isinstance(checksums, dict):
         raise ModelFilesError(f"{name} is damaged: {CHECKSUMS} is {checksums!r}. Save or download the model again.")
     for saved, checksum in checksums.items():
-        file = find_file(name, saved, **hub)
+        # A file in a folder is found without transformers, which need not be installed.
+        file = path if (path := Path(name) / saved).is_file() else None
+        if file is None and not Path(name).is_dir():
+            file = find_file(name, saved, **hub)
         if file is not None and file_crc32(file) != checksum:
             raise ModelFilesError(
                 f"{file} is damaged: its bytes are not those that were saved. Save or download the model again; or, if "

@@ -11,6 +11,7 @@ from impatience.backends.llama_cpp.files import CONTROL, GgufFiles, control_file
 from impatience.backends.llama_cpp.model import GgufModel
 from impatience.backends.llama_cpp.signal import Signal, read_saved_signal, read_signal
 from impatience.backends.llama_cpp.tokenizer import GgufTokenizer
+from impatience.control.checks import CHECKSUMS, check_amplitude, check_bytes, check_prompt
 from impatience.errors import ModelFilesError
 from impatience.files import read_object
 from impatience.sources.packaged import fetch_file
@@ -81,14 +82,17 @@ def _open_adapter(model: GgufModel, folder: Path) -> tuple[SteeredGguf, dict[str
     if None in heads:
         raise ModelFilesError(f"{model.path} does not say how many heads it has. Download it again.")
     first, second = (int(str(count)) for count in heads)
+    if (folder / CONTROL).is_file():
+        check_bytes(folder, read_object(folder / CONTROL).get(CHECKSUMS, {}))
     path = adapter.adapter_file(folder, kind, (first, second), model.layers)
     model.put_adapter(path)
     used, prompt = [model.path, folder / adapter.WEIGHTS], {}
     if (folder / PROMPT).is_file():
-        prompt = read_object(folder / PROMPT)
+        prompt = check_prompt(folder / PROMPT)
     signal = None
     if (folder / CONTROL).is_file():
         settings, tensors = read_saved_signal(folder / CONTROL, folder / WEIGHTS)
+        check_amplitude(settings.amplitude, settings.options.get("strength"))
         if tensors:
             signal = Signal(settings, tensors, model.layers, model.width)
             used.append(folder / WEIGHTS)
