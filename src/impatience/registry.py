@@ -128,3 +128,8 @@ class Registry(Mapping[str, T], Generic[T]):
     def __contains__(self, name: object) -> bool:
         """Check whether a name is known, without importing anything."""
         return name in self._sources
+
+
+def name_of(registry: Registry[type[T]], instance: T) -> str:
+    """Return the registered name of an object's class; the name of the class if it is not registered."""
+    return next((name for name, kind in registry.items() if kind is type(instance)), type(instance).__name__)

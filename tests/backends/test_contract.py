@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from impatience import Request, Unit
+from impatience.backends import new_generator
 from impatience.decoding.base import TokenRequest
 from impatience.decoding.results import Piece, Result
 from impatience.errors import OptionError
 from impatience.lengths import Landing
+from impatience.strategies import STRATEGIES
 from support.gguf_models import Pair, new_pair
 from support.toys import CORPUS
 
@@ -55,7 +57,7 @@ def test_the_scores_of_every_step_are_those_of_torch(pair: Pair, unit: Unit) -> 
     assert effect > 0.5, "the signal changes what the model writes"
     for written in range(len(text) + 1):
         request = TokenRequest(list(prompt), target, 40, tuple(text[:written]))
-        found = generator._begin(request, unit, generator._counter(unit))
+        found = generator._begin(request, unit, generator._counter(unit), steered=True)
         expected = output[len(prompt) - 1 + written]
         assert np.abs(found - expected).max() < 1e-4
 
@@ -159,6 +161,22 @@ def test_sampling_depends_on_its_seed(plain: Pair) -> None:
         plain.writer.write_many([request], num_beams=4)
 
 
+@pytest.mark.parametrize("name", ["natural", "endings", "exact", "plain", "forced_eos", "truncate", "prompted"])
+def test_strategies_of_an_evaluation_write_the_same(llama: Pair, name: str) -> None:
+    requests = [Request(f"{n}", CORPUS[n], 9 + n, Unit.WORDS, example=f"{n}") for n in range(3)]
+    encoder = llama.torch_writer.generator.encoder
+    ours, theirs = (
+        STRATEGIES[name]().write(new_generator(model, encoder, {}), requests)
+        for model in (llama.writer.model, llama.torch_model)
+    )
+    assert [facts(result) for result in ours] == [facts(result) for result in theirs]
+
+
+def test_a_strategy_that_needs_transformers_says_so(llama: Pair) -> None:
+    with pytest.raises(OptionError, match=r"the model runs on llama\.cpp"):
+        STRATEGIES["min_max"]().write(llama.writer.generator, [Request("one", CORPUS[0], 9, Unit.TOKENS)])
+
+
 @pytest.mark.parametrize("kind", ["f16", "q8_0", "q4_k_m"])
 def test_coarser_weights_write_nearly_the_same(kind: str, tmp_path: Any) -> None:
     wide = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
@@ -172,7 +190,7 @@ def test_coarser_weights_write_nearly_the_same(kind: str, tmp_path: Any) -> None
     request = TokenRequest(list(pair.writer.generator.encode(CORPUS[0])), 10, 20)
     scores = []
     for generator in (pair.writer.generator, load(file).generator):
-        scores.append(generator._begin(request, Unit.TOKENS, generator._counter(Unit.TOKENS)).copy())
+        scores.append(generator._begin(request, Unit.TOKENS, generator._counter(Unit.TOKENS), steered=True).copy())
     likeness = np.corrcoef(*scores)[0, 1]
     assert likeness > {"f16": 0.9999, "q8_0": 0.98, "q4_k_m": 0.6}[kind]
     assert file.stat().st_size < pair.file.stat().st_size

@@ -11,7 +11,7 @@ import typer
 import yaml
 from typer import Argument, Option
 
-from impatience.cli.options import Data, DataFolder, Engine, Seed, Workers, settings
+from impatience.cli.options import Backend, Data, DataFolder, Engine, Seed, Workers, settings
 from impatience.engines import choose
 from impatience.errors import OptionError
 from impatience.registry import Registry, nearest
@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 def evaluate(
     model: Annotated[str | None, Argument(help="Folder of `impatience train`, or folder or name of a model.")] = None,
+    backend: Backend = None,
     data: Data = None,
     split: Annotated[str, Option(help="Split of the data.")] = "test",
     protocol: Annotated[str, Option(help="Rule that chooses the target lengths.")] = "reference",
@@ -87,7 +88,7 @@ def evaluate(
         key: run.seeded(key, seed, options.get("strategy", {}) | options.get(key, {})) for key in strategy_names
     }
     prompt: dict[str, Any] = {"template": template, "prefix": prefix, "max_source_tokens": max_source_tokens}
-    evaluated = run.load_evaluated_model(model, **prompt, generate=options.get("generate"))
+    evaluated = run.load_evaluated_model(model, **prompt, generate=options.get("generate"), backend=backend)
     parent = out or Path("reports") / (name or evaluated.name)
     folders = {key: parent / key if len(strategies) > 1 or out is None else parent for key in strategies}
     for key, writer in strategies.items():  # check all before the first one writes

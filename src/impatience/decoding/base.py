@@ -19,6 +19,8 @@ from impatience.steps.budget import step_budget
 from impatience.user_text import encode_text
 from impatience.vocabulary import Vocabulary
 
+LIMIT = 1024  # the most tokens of a text whose target limits nothing
+
 
 class ModelFacts(Protocol):
     """The facts of an open model that prompts and requests depend on."""
@@ -133,6 +135,27 @@ class Generator(ABC):
     @abstractmethod
     def fingerprint(self) -> str:
         """Return a checksum of the model, its tokenizer and settings."""
+
+    @abstractmethod
+    def generate_without_signal(
+        self, requests: Sequence[Request], *, inputs: Any = None, limit: int = LIMIT, **options: Any
+    ) -> list[Result]:
+        """Write requests with the base model alone; prefixes and draws are ignored.
+
+        Args:
+            requests: Requests of one unit and one landing.
+            inputs: What ``pad`` returns, instead of the sources, e.g. prompts that name the length.
+            limit: The most tokens to write with the natural landing; fewer where the model has less room.
+            **options: Other options of the backend.
+        """
+
+    @abstractmethod
+    def pad(self, rows: list[list[int]]) -> Any:
+        """Make a batch of prompts that the model can read."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Return the type of the weights, and the method with its options, as plain values."""
 
     @property
     def steers(self) -> bool:

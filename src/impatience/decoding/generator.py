@@ -15,7 +15,7 @@ from impatience.control.fingerprint import fingerprint
 from impatience.control.generation import EosTrace, GenerateCall, eos_ids
 from impatience.control.model import LengthControlled
 from impatience.data import Encoder, Request, pad_prompts
-from impatience.decoding.base import Generator, TokenListener, TokenRequest
+from impatience.decoding.base import LIMIT, Generator, TokenListener, TokenRequest
 from impatience.decoding.kv_cache import token_bytes
 from impatience.decoding.loop import DecodingLoop, unsupported
 from impatience.decoding.packing import ROWS, PackedBatch, TextSize, memory_budget, pack_batches, pack_streams
@@ -26,10 +26,11 @@ from impatience.errors import SourceError
 from impatience.families import text_config, unwrap
 from impatience.judging import judge
 from impatience.lengths import Landing, decode
+from impatience.methods import METHODS
+from impatience.registry import name_of
 
 log = logging.getLogger(__name__)
 
-LIMIT = 1024  # the most tokens of a text whose target limits nothing
 _GREEDY = {"do_sample": False, "num_beams": 1, "early_stopping": False, "length_penalty": 1.0}
 """Settings of ``generate`` for draws: their noise is the only randomness."""
 
@@ -128,6 +129,15 @@ class TextGenerator(Generator):
     def fingerprint(self) -> str:
         """Return a checksum of the model."""
         return fingerprint(self.model)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the type of the weights, and the method with its options."""
+        return {
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "method": name_of(METHODS, self.model.method),
+            "options": self.model.method.options(),
+            "conventions": self.model.conventions,
+        }
 
     def can_use_loop(self, texts: int, options: Mapping[str, Any]) -> bool:
         """Check whether our own loop can write so many texts with these options, and is faster than ``generate``."""

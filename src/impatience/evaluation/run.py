@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
+from impatience.backends import new_generator, open_model
 from impatience.config import build
-from impatience.control.fingerprint import fingerprint, weights_fingerprint
-from impatience.control.loading import generation_settings, open_model
+from impatience.control.fingerprint import weights_fingerprint
 from impatience.control.model import LengthControlled
 from impatience.data import Encoder, Request, Spec, checksum, load
-from impatience.decoding.generator import TextGenerator
+from impatience.decoding.base import Generator
 from impatience.decoding.results import Result
 from impatience.engines import Engine, Task, in_order
 from impatience.engines import choose as choose_engine
@@ -32,17 +32,17 @@ from impatience.errors import DataError, OptionError, ReportError
 from impatience.evaluation.aggregation import check_width
 from impatience.evaluation.predictions import Predictions, write_or_check_config
 from impatience.evaluation.report import EvalReport
-from impatience.evaluation.scoring import DEFAULT_BUCKET, DEFAULT_METRICS, choose, choose_metrics, name_of, score
+from impatience.evaluation.scoring import DEFAULT_BUCKET, DEFAULT_METRICS, choose, choose_metrics, score
 from impatience.families import unwrap
 from impatience.files import lock_folder
 from impatience.judging import Landed, judge_landing
 from impatience.lengths import Unit
-from impatience.methods import METHODS
 from impatience.metrics import Metric, Prediction
 from impatience.protocols import PROTOCOLS, Protocol
 from impatience.registry import nearest, require
 from impatience.sources.identity import check_fingerprint, name_from_anywhere
 from impatience.strategies import STRATEGIES, Strategy
+from impatience.strategies.base import on_transformers
 
 _RESERVED = {"num_return_sequences", "return_dict_in_generate", "transformers_version"}
 _IN_MEMORY = "in memory"
@@ -57,7 +57,7 @@ class EvaluatedModel:
 
     name: str  # short name
     source: str  # folder or name that it was loaded from
-    generator: TextGenerator  # writes texts with it
+    generator: Generator  # writes texts with it
     prompt: Mapping[str, Any]  # options of its prompts, as ``load_evaluated_model`` takes them
 
 
@@ -69,6 +69,7 @@ def load_evaluated_model(
     max_source_tokens: int | None = None,
     names_length: bool | None = None,
     generate: Mapping[str, Any] | None = None,
+    backend: str | None = None,
     quiet: bool = False,
 ) -> EvaluatedModel:
     """Load a model to evaluate; one load serves several evaluations.
@@ -82,6 +83,7 @@ def load_evaluated_model(
             was taught by ``instruct``. A template without an instruction never does.
         generate: Further arguments of ``generate`` for every strategy, e.g. ``{"no_loops": 6}``; they override those
             that were saved with the model.
+        backend: Library that runs the model, as in ``load``.
         quiet: Show no progress.
 
     Raises:
@@ -90,25 +92,24 @@ def load_evaluated_model(
     """
     _check_generate(generate or {})
     if isinstance(model, LengthControlled):
-        opened, name, source = model, type(unwrap(model.base)).__name__, _IN_MEMORY
-        trained: dict[str, Any] = {}
+        opened: Any = model
+        name, source, trained = type(unwrap(model.base)).__name__, _IN_MEMORY, dict[str, Any]()
     else:
         path, source = Path(os.path.abspath(model)), str(model)
         name = path.parent.name if path.name == "model" else path.name
-        opened, trained = open_model(model, quiet=quiet)
+        opened, trained = open_model(model, backend=backend, quiet=quiet)
     given = {"template": template, "prefix": prefix, "max_source_tokens": max_source_tokens}
     prompt: dict[str, Any] = {name: trained.get(name, default) for name, default in _DEFAULT_PROMPT.items()}
     prompt |= {name: value for name, value in given.items() if value is not None}
     if prompt["max_source_tokens"] < 1:
         raise OptionError(f"max_source_tokens={prompt['max_source_tokens']}: give at least 1.")
-    room = opened.family.source_room(unwrap(opened.base))
-    prompt["max_source_tokens"] = min(filter(None, (prompt["max_source_tokens"], room)))
+    prompt["max_source_tokens"] = min(filter(None, (prompt["max_source_tokens"], opened.source_room)))
     if names_length if names_length is not None else trained.get("template") == "instruct":
         prompt["names_length"] = True
     tokenizer = opened.vocabulary.require_tokenizer(Unit.WORDS)
-    encoder = Encoder(tokenizer, opened.family.encoder_decoder, **prompt)
-    settings = {**generation_settings(trained), **(generate or {})}
-    return EvaluatedModel(name, source, TextGenerator(opened, encoder, **settings), prompt)
+    generator = new_generator(opened, Encoder(tokenizer, opened.encoder_decoder, **prompt), trained)
+    generator.settings |= generate or {}
+    return EvaluatedModel(name, source, generator, prompt)
 
 
 def evaluate(
@@ -179,15 +180,13 @@ def evaluate(
     _check_requests(requests, protocol_name, examples)
     plan = batches(requests, batch_size)
     in_memory = evaluated.source == _IN_MEMORY  # the caller may have changed such a model since it was opened
-    weights = (weights_fingerprint if in_memory else fingerprint)(generator.model)
+    weights = weights_fingerprint(on_transformers(generator).model) if in_memory else generator.fingerprint()
     config = {
         "name": name or f"{evaluated.name}-{strategy_name}",
         "model": evaluated.source,
         "fingerprint": weights,
-        "dtype": str(generator.model.dtype).removeprefix("torch."),
-        "method": name_of(METHODS, generator.model.method),
-        "options": generator.model.method.options(),
-        "conventions": generator.model.conventions,
+        "backend": generator.backend,
+        **generator.describe(),
         "prompt": dict(evaluated.prompt),
         "generate": generator.settings,
         "data": data,
@@ -286,7 +285,7 @@ def _write_missing(
         on_progress(texts + len(errors), total, f"MAE {sum(errors) / len(errors):.2f}")
 
 
-def _write_batch(generator: TextGenerator, strategy: Strategy, seed: int, batch: _Numbered) -> list[Prediction]:
+def _write_batch(generator: Generator, strategy: Strategy, seed: int, batch: _Numbered) -> list[Prediction]:
     """Write one batch."""
     number, requests = batch
     # Each batch has its own seed, so the result does not depend on the worker or on the order.
@@ -329,5 +328,5 @@ def load_batch_writer(
 ) -> Callable[[_Numbered], list[Prediction]]:
     """Load the model in another process and return the function that writes a batch."""
     generator = load_evaluated_model(model, **prompt, generate=settings, quiet=True).generator
-    check_fingerprint(fingerprint(generator.model), model, weights)
+    check_fingerprint(generator.fingerprint(), model, weights)
     return partial(_write_batch, generator, strategy, seed)

@@ -18,7 +18,7 @@ from impatience.evaluation.predictions import Predictions, open_rows, read_confi
 from impatience.evaluation.report import EvalReport
 from impatience.metrics import METRICS, Metric, Prediction
 from impatience.metrics.base import Array
-from impatience.registry import Registry
+from impatience.registry import Registry, name_of
 
 T = TypeVar("T")
 DEFAULT_METRICS = ("length", "ending", "rouge", "bleu")
@@ -88,8 +88,3 @@ def choose(registry: Registry[type[T]], chosen: str | T) -> tuple[str, T]:
     if isinstance(chosen, str):
         return chosen, registry[chosen]()
     return name_of(registry, chosen), chosen
-
-
-def name_of(registry: Registry[type[T]], instance: T) -> str:
-    """Return the registered name of an object's class; the name of the class if it is not registered."""
-    return next((name for name, kind in registry.items() if kind is type(instance)), type(instance).__name__)

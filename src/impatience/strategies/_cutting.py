@@ -6,7 +6,7 @@ import bisect
 import re
 from dataclasses import replace
 
-from impatience.decoding.generator import TextGenerator
+from impatience.decoding.base import Generator
 from impatience.decoding.results import Result
 from impatience.judging import judge
 from impatience.lengths import Unit, decode, measure, split_sentences
@@ -14,7 +14,7 @@ from impatience.lengths import Unit, decode, measure, split_sentences
 _WORD = re.compile(r"\S+")
 
 
-def cut(generator: TextGenerator, result: Result) -> Result:
+def cut(generator: Generator, result: Result) -> Result:
     """Cut a text that is longer than its target at the target.
 
     The cut may be inside a word or a character. White space at the end is never part of a text, so a cut after a space
@@ -33,7 +33,7 @@ def cut(generator: TextGenerator, result: Result) -> Result:
     return keep_text(generator, result, text[: ends[target - 1]])
 
 
-def keep_text(generator: TextGenerator, result: Result, text: str) -> Result:
+def keep_text(generator: Generator, result: Result, text: str) -> Result:
     """Keep a beginning of a text, and the ids that hold it."""
     text = text.rstrip()
     size = bisect.bisect_left(
@@ -42,7 +42,7 @@ def keep_text(generator: TextGenerator, result: Result, text: str) -> Result:
     return _keep_ids(generator, result, size, text)
 
 
-def _keep_ids(generator: TextGenerator, result: Result, size: int, text: str | None = None) -> Result:
+def _keep_ids(generator: Generator, result: Result, size: int, text: str | None = None) -> Result:
     """Keep the first ids of a text, and their text or a given part of it."""
     ids, unit = result.ids[:size], result.unit
     whole = decode(generator.tokenizer, ids)

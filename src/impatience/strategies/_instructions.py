@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from impatience.data import MOST
 from impatience.errors import UnsupportedModelError
 from impatience.lengths import Unit, name_length
-from impatience.strategies.base import Limited, Request, Result, TextGenerator
+from impatience.strategies.base import Generator, Limited, Request, Result
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class Instructed(Limited):
     """A strategy that asks a chat model for a length, after the instruction of its template."""
 
     @abstractmethod
-    def instruction(self, generator: TextGenerator, request: Request) -> str:
+    def instruction(self, generator: Generator, request: Request) -> str:
         """Return the instruction about the length of a request."""
 
-    def check(self, generator: TextGenerator) -> None:
+    def check(self, generator: Generator) -> None:
         """Check that the model follows instructions."""
         if not generator.encoder.chat:
             reason = "is an encoder-decoder" if generator.encoder_decoder else "has a tokenizer without a chat template"
@@ -30,7 +30,7 @@ class Instructed(Limited):
                 f"decoder-only instruct model, or another strategy, e.g. 'forced_eos' or 'best_of_n'."
             )
 
-    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+    def write(self, generator: Generator, requests: Sequence[Request]) -> list[Result]:
         """Ask for the length. That takes no room from the source: as much is read as with other strategies."""
         self.check(generator)
         rows = []
@@ -44,7 +44,7 @@ class Instructed(Limited):
         return generator.generate_without_signal(requests, inputs=generator.pad(rows), limit=self.limit)
 
 
-def asked_length(generator: TextGenerator, request: Request, unit: Unit) -> str:
+def asked_length(generator: Generator, request: Request, unit: Unit) -> str:
     """Return the lengths that are on target as text in a unit, e.g. "exactly 40 words", "at least 40 words"."""
     if request.within is None:
         return f"exactly {name_length(generator.convert(request, unit), unit)}"

@@ -1,6 +1,6 @@
 """The base of strategies: a strategy gets texts of given lengths from a model, with or without its signal.
 
-A strategy is a frozen dataclass whose fields are its options. It writes with a ``TextGenerator``, which holds the model
+A strategy is a frozen dataclass whose fields are its options. It writes with a ``Generator``, which holds the model
 and encodes sources. Its results depend on its requests and options alone: texts are searched for (greedily, or with
 the beams of the model's generation settings) unless a strategy samples, and samples are seeded from the requests.
 """
@@ -20,13 +20,14 @@ import torch
 
 from impatience.config import option
 from impatience.data import Request
-from impatience.decoding.generator import LIMIT, TextGenerator
+from impatience.decoding.base import LIMIT, Generator
+from impatience.decoding.generator import TextGenerator
 from impatience.decoding.results import Result
 from impatience.errors import OptionError
 from impatience.lengths import Landing
 from impatience.registry import Registry
 
-__all__ = ["STRATEGIES", "Limited", "Request", "Result", "Sampled", "Strategy", "TextGenerator"]
+__all__ = ["STRATEGIES", "Generator", "Limited", "Request", "Result", "Sampled", "Strategy"]
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,12 @@ class Strategy(ABC):
 
     summary: ClassVar[str]  # what it does, in a line
 
-    def check(self, generator: TextGenerator) -> None:
+    def check(self, generator: Generator) -> None:
         """Check that this strategy can use a model; ``write`` does so too, before anything is written."""
         del generator
 
     @abstractmethod
-    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+    def write(self, generator: Generator, requests: Sequence[Request]) -> list[Result]:
         """Write a text for each request; all of them have one unit."""
 
 
@@ -73,14 +74,28 @@ class Sampled(Limited):
 
 
 @contextmanager
-def seeded(seed: int, requests: Sequence[Request], generator: TextGenerator) -> Iterator[random.Random]:
+def seeded(seed: int, requests: Sequence[Request], generator: Generator) -> Iterator[random.Random]:
     """Seed all sampling inside from a seed and the requests' ids, and leave the state of sampling outside alone."""
     content = json.dumps([seed, [request.id for request in requests]])
     entropy = int.from_bytes(hashlib.sha256(content.encode()).digest()[:7], "big")
-    device = generator.model.device
+    device = on_transformers(generator).model.device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(entropy)
         yield random.Random(entropy)
+
+
+def on_transformers(generator: Generator) -> TextGenerator:
+    """Return a generator that runs on transformers, whose ``generate`` a strategy uses.
+
+    Raises:
+        OptionError: If it runs on another backend.
+    """
+    if isinstance(generator, TextGenerator):
+        return generator
+    raise OptionError(
+        f"This strategy searches or samples by transformers, and the model runs on {generator.backend}. Choose "
+        f"--backend transformers, or another strategy, e.g. 'natural', 'endings' or 'forced_eos'."
+    )
 
 
 def with_landing(requests: Sequence[Request], landing: Landing) -> list[Request]:

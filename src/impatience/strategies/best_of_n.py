@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from impatience.config import option
 from impatience.decoding.ranking import best_of
-from impatience.strategies.base import Request, Result, Sampled, TextGenerator, check_range, seeded
+from impatience.strategies.base import Generator, Request, Result, Sampled, check_range, seeded
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class BestOfN(Sampled):
         check_range("n", self.n, 1)
         check_range("temperature", self.temperature, 0.01)
 
-    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+    def write(self, generator: Generator, requests: Sequence[Request]) -> list[Result]:
         """Sample without the signal, and choose."""
         with seeded(self.seed, requests, generator):
             results = generator.generate_without_signal(

@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 from impatience.config import option
 from impatience.decoding.retries import TRIES, check_tries, write_with_retries
 from impatience.lengths import Landing
-from impatience.strategies.base import Request, Result, Strategy, TextGenerator, with_landing
+from impatience.strategies.base import Generator, Request, Result, Strategy, with_landing
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Endings(Strategy):
         check_tries(self.tries)
         Landing.parse(self.landing)
 
-    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+    def write(self, generator: Generator, requests: Sequence[Request]) -> list[Result]:
         """Write with the signal, draw endings where a text did not land well, and keep the best."""
-        tries = self.tries if generator.model.steers else 1
+        tries = self.tries if generator.steers else 1
 
         def write(attempts: Sequence[Request]) -> Iterator[dict[int, Result]]:
             yield dict(enumerate(generator.generate_with_signal(attempts)))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from impatience.lengths import Landing
-from impatience.strategies.base import Request, Result, Strategy, TextGenerator, with_landing
+from impatience.strategies.base import Generator, Request, Result, Strategy, with_landing
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Exact(Strategy):
 
     summary: ClassVar[str] = "the model's own signal, and EOS exactly at the target"
 
-    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+    def write(self, generator: Generator, requests: Sequence[Request]) -> list[Result]:
         """Write with the signal, and land exactly."""
         return generator.generate_with_signal(with_landing(requests, Landing.EXACT))
 

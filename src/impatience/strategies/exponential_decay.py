@@ -20,7 +20,7 @@ from transformers import ExponentialDecayLengthPenalty, LogitsProcessor
 
 from impatience.config import option
 from impatience.lengths import Unit
-from impatience.strategies.base import Limited, Request, Result, TextGenerator, check_range
+from impatience.strategies.base import Generator, Limited, Request, Result, check_range, on_transformers
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,9 @@ class ExponentialDecay(Limited):
         check_range("start", self.start, 0)
         check_range("factor", self.factor, 1)
 
-    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+    def write(self, generator: Generator, requests: Sequence[Request]) -> list[Result]:
         """Write without the signal, with a growing probability of EOS."""
+        generator = on_transformers(generator)
         inputs = generator.inputs(requests)
         starts = [int(self.start * generator.convert(request, Unit.TOKENS)) for request in requests]
         first = generator.first_column(inputs) + generator.language_tokens

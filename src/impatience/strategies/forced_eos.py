@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from impatience.lengths import Landing
-from impatience.strategies.base import Request, Result, Strategy, TextGenerator, with_landing
+from impatience.strategies.base import Generator, Request, Result, Strategy, with_landing
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class ForcedEos(Strategy):
 
     summary: ClassVar[str] = "the base model; EOS is barred before the target and forced at it"
 
-    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+    def write(self, generator: Generator, requests: Sequence[Request]) -> list[Result]:
         """Write without the signal, and land exactly."""
         return generator.generate_without_signal(with_landing(requests, Landing.EXACT))
 

@@ -38,7 +38,7 @@ from transformers import LogitsProcessor
 
 from impatience.config import option
 from impatience.decoding.ranking import best_of
-from impatience.strategies.base import Request, Result, Sampled, TextGenerator, check_range, seeded
+from impatience.strategies.base import Generator, Request, Result, Sampled, check_range, on_transformers, seeded
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Metropolis(Sampled):
         check_range("steps", self.steps, 1)
         check_range("temperature", self.temperature, 1e-6)
 
-    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+    def write(self, generator: Generator, requests: Sequence[Request]) -> list[Result]:
         """Run a chain for each request, all in one batch."""
         with seeded(self.seed, requests, generator) as rng:
             chains = [Chain(*pair) for pair in zip(requests, self._sample(generator, requests), strict=True)]
@@ -72,8 +72,9 @@ class Metropolis(Sampled):
         return [chain.result() for chain in chains]
 
     def _sample(
-        self, generator: TextGenerator, requests: Sequence[Request], prefixes: Sequence[tuple[int, ...]] = ()
+        self, generator: Generator, requests: Sequence[Request], prefixes: Sequence[tuple[int, ...]] = ()
     ) -> list[Result]:
+        generator = on_transformers(generator)
         inputs = generator.inputs(requests)
         replay = [_Replay(prefixes, generator.first_column(inputs))] if prefixes else []
         return generator.generate_without_signal(

@@ -19,9 +19,10 @@ from typing import ClassVar
 from transformers import MinNewTokensLengthLogitsProcessor
 
 from impatience.config import option
+from impatience.decoding.generator import TextGenerator
 from impatience.lengths import Landing, Target, Unit
 from impatience.steps.budget import step_budget
-from impatience.strategies.base import Request, Result, Strategy, TextGenerator, check_range
+from impatience.strategies.base import Generator, Request, Result, Strategy, check_range, on_transformers
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,14 @@ class MinMax(Strategy):
         check_range("window", self.window, 0, 1)
         check_range("beams", self.beams, 1)
 
-    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+    def write(self, generator: Generator, requests: Sequence[Request]) -> list[Result]:
         """Write without the signal, requests with the same target in tokens together."""
+        own = on_transformers(generator)
         sizes = [generator.convert(request, Unit.TOKENS) for request in requests]
         results: dict[int, Result] = {}
         for size in dict.fromkeys(sizes):
             rows = [row for row, tokens in enumerate(sizes) if tokens == size]
-            results.update(zip(rows, self._search(generator, [requests[row] for row in rows], size), strict=True))
+            results.update(zip(rows, self._search(own, [requests[row] for row in rows], size), strict=True))
         return [results[row] for row in range(len(requests))]
 
     def _search(self, generator: TextGenerator, requests: Sequence[Request], tokens: int) -> list[Result]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from impatience.lengths import Landing
-from impatience.strategies.base import Request, Result, Strategy, TextGenerator, with_landing
+from impatience.strategies.base import Generator, Request, Result, Strategy, with_landing
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Natural(Strategy):
 
     summary: ClassVar[str] = "the model's own signal; it ends when it chooses to"
 
-    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+    def write(self, generator: Generator, requests: Sequence[Request]) -> list[Result]:
         """Write with the signal."""
         return generator.generate_with_signal(with_landing(requests, Landing.NATURAL))
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from impatience.strategies.base import Limited, Request, Result, TextGenerator
+from impatience.strategies.base import Generator, Limited, Request, Result
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Plain(Limited):
 
     summary: ClassVar[str] = "the base model alone; nothing is said about length"
 
-    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+    def write(self, generator: Generator, requests: Sequence[Request]) -> list[Result]:
         """Write without the signal."""
         return generator.generate_without_signal(requests, limit=self.limit)
 

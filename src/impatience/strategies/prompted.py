@@ -23,7 +23,7 @@ from impatience.errors import OptionError
 from impatience.lengths import Landing, Unit
 from impatience.strategies._cutting import cut
 from impatience.strategies._instructions import Instructed, asked_length
-from impatience.strategies.base import Request, Result, TextGenerator, with_landing
+from impatience.strategies.base import Generator, Request, Result, with_landing
 
 Then = Literal["nothing", "truncate", "forced_eos"]
 
@@ -42,12 +42,12 @@ class Prompted(Instructed):
         if self.then not in get_args(Then):
             raise OptionError(f"prompted: then={self.then!r}: give one of {', '.join(get_args(Then))}.")
 
-    def instruction(self, generator: TextGenerator, request: Request) -> str:
+    def instruction(self, generator: Generator, request: Request) -> str:
         """Return the instruction about the length of a request."""
         unit = Unit.WORDS if request.unit is Unit.TOKENS else request.unit
         return f"Write {asked_length(generator, request, unit)}, and nothing but the text itself."
 
-    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+    def write(self, generator: Generator, requests: Sequence[Request]) -> list[Result]:
         """Ask for the length, and cut or end the text at it if that is wanted."""
         if self.then == "forced_eos":
             return super().write(generator, with_landing(requests, Landing.EXACT))

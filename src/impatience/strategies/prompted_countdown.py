@@ -24,7 +24,7 @@ from impatience.decoding.ranking import unsupported_words
 from impatience.judging import judge
 from impatience.lengths import Unit, name_length
 from impatience.strategies._instructions import Instructed
-from impatience.strategies.base import Request, Result, TextGenerator
+from impatience.strategies.base import Generator, Request, Result
 
 _MARKER = re.compile(r"\s*<\d+>\s*")
 _CUT_MARKER = re.compile(r"\s*<\d*$")
@@ -42,7 +42,7 @@ class PromptedCountdown(Instructed):
 
     limit: int = option(4096, "the most tokens of a text, markers included; fewer where the model has less room")
 
-    def instruction(self, generator: TextGenerator, request: Request) -> str:
+    def instruction(self, generator: Generator, request: Request) -> str:
         """Return the instruction about the length of a request."""
         unit = Unit.SENTENCES if request.unit is Unit.SENTENCES else Unit.WORDS
         number = generator.convert(request, unit)
@@ -52,13 +52,13 @@ class PromptedCountdown(Instructed):
             f"close with <0>. {_EXAMPLES[unit]} Write nothing else."
         )
 
-    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+    def write(self, generator: Generator, requests: Sequence[Request]) -> list[Result]:
         """Ask for a countdown, and remove the numbers."""
         results = super().write(generator, requests)
         return [_without_markers(generator, *pair) for pair in zip(requests, results, strict=True)]
 
 
-def _without_markers(generator: TextGenerator, request: Request, result: Result) -> Result:
+def _without_markers(generator: Generator, request: Request, result: Result) -> Result:
     text = remove_markers(result.text)
     if text == result.text:
         return result

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from impatience.strategies._cutting import cut
-from impatience.strategies.base import Limited, Request, Result, TextGenerator
+from impatience.strategies.base import Generator, Limited, Request, Result
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Truncate(Limited):
 
     summary: ClassVar[str] = "the plain text, cut at the target wherever that falls"
 
-    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+    def write(self, generator: Generator, requests: Sequence[Request]) -> list[Result]:
         """Write without the signal and cut."""
         return [cut(generator, result) for result in generator.generate_without_signal(requests, limit=self.limit)]
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from impatience.judging import is_whole, judge_landing
 from impatience.strategies._cutting import cut, keep_text, sentence_ends
-from impatience.strategies.base import Limited, Request, Result, TextGenerator
+from impatience.strategies.base import Generator, Limited, Request, Result
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class TruncateSentence(Limited):
 
     summary: ClassVar[str] = "the plain text, cut at the last sentence end that is not over the target"
 
-    def write(self, generator: TextGenerator, requests: Sequence[Request]) -> list[Result]:
+    def write(self, generator: Generator, requests: Sequence[Request]) -> list[Result]:
         """Write without the signal and cut."""
         results = generator.generate_without_signal(requests, limit=self.limit)
         return [_cut_at_sentence(generator, result) for result in results]
 
 
-def _cut_at_sentence(generator: TextGenerator, result: Result) -> Result:
+def _cut_at_sentence(generator: Generator, result: Result) -> Result:
     if result.length <= result.target:
         return replace(result, landed=judge_landing(result.ended, result.own_end and result.finished, result.looping))
     for end in reversed(sentence_ends(result.text)):

@@ -8,19 +8,24 @@ Shape letters: V tokens of the vocabulary.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from impatience.backends.llama_cpp.model import Context, Scores
 from impatience.backends.llama_cpp.opened import SteeredGguf
+from impatience.backends.llama_cpp.signal import Vectors
 from impatience.control.length_report import LengthReporter
 from impatience.data import Encoder, Request
-from impatience.decoding.base import Generator, TokenListener, TokenRequest, TokenResult
+from impatience.decoding.base import LIMIT, Generator, TokenListener, TokenRequest, TokenResult
 from impatience.decoding.packing import BUDGET, PackedBatch, TextSize
 from impatience.decoding.results import Result
-from impatience.errors import OptionError
+from impatience.errors import OptionError, SourceError
 from impatience.lengths import Landing, Unit
+from impatience.methods import METHODS
+from impatience.registry import name_of
 from impatience.steps.landing import LandingRules
 from impatience.steps.repetition import bar_repeats, check_no_loops
 from impatience.steps.sampling import noisy_scores
@@ -52,7 +57,51 @@ class GgufGenerator(Generator):
         **options: Any,
     ) -> list[Result]:
         """Write requests, one after the other."""
-        options = self.settings | options
+        sources = sources or self.encode_sources(requests, steered=True)
+        return self._write_all(requests, sources, self.settings | options, listener, steered=self.model.steers)
+
+    def generate_without_signal(
+        self,
+        requests: Sequence[Request],
+        *,
+        inputs: list[list[int]] | None = None,
+        limit: int = LIMIT,
+        **options: Any,
+    ) -> list[Result]:
+        """Write requests with the base model alone, one after the other."""
+        requests = [replace(request, prefix=(), draw=0) for request in requests]
+        sources, options = inputs or self.encode_sources(requests), self.settings | options
+        if self._target(requests)[1] is Landing.NATURAL:
+            options.setdefault("max_new_tokens", min(limit, self.model.room - max(map(len, sources))))
+        return self._write_all(requests, sources, options, None, steered=False)
+
+    def pad(self, rows: list[list[int]]) -> list[list[int]]:
+        """Return prompts as they are; each is read alone."""
+        if (longest := max(map(len, rows))) + 2 > self.model.room:
+            raise SourceError(
+                f"A source has {longest} tokens, but this model has {self.model.room} positions. Shorten it."
+            )
+        return rows
+
+    def describe(self) -> dict[str, Any]:
+        """Return the type of the weights, and the method with its options."""
+        signal = self.model.signal
+        return {
+            "dtype": self.model.model.description,
+            "method": "none" if signal is None else name_of(METHODS, signal.method),
+            "options": {} if signal is None else signal.method.options(),
+            "conventions": "paper",
+        }
+
+    def _write_all(
+        self,
+        requests: Sequence[Request],
+        sources: list[list[int]],
+        options: Mapping[str, Any],
+        listener: TokenListener | None,
+        *,
+        steered: bool,
+    ) -> list[Result]:
         unknown = sorted(name for name, value in options.items() if value is not None and name not in _OPTIONS)
         if unknown:
             raise OptionError(
@@ -60,12 +109,11 @@ class GgufGenerator(Generator):
                 f"--backend transformers."
             )
         target, landing = self._target(requests)
-        sources = sources or self.encode_sources(requests, steered=True)
         results = []
         for position, (request, ids) in enumerate(zip(requests, sources, strict=True)):
             budget = len(request.prefix) + self._budget(request, self.model.room - len(ids), options)
             asked = TokenRequest(ids, request.target, budget, request.prefix, request.draw)
-            written = self._write(asked, target.unit, landing, options, position, listener)
+            written = self._write(asked, target.unit, landing, options, position, listener, steered=steered)
             results.append(self._result(request, written))
         return results
 
@@ -91,6 +139,8 @@ class GgufGenerator(Generator):
         options: Mapping[str, Any],
         position: int,
         listener: TokenListener | None,
+        *,
+        steered: bool,
     ) -> TokenResult:
         """Write one text."""
         counter, eos = self._counter(unit), np.array(self.eos)
@@ -98,7 +148,7 @@ class GgufGenerator(Generator):
         ids, numbers = list(request.prefix), np.array([counter.initial])
         curve, probabilities, logs = ([0.0] * len(ids) for _ in range(3))
         choices, held = list(ids), list(ids)
-        scores = self._begin(request, unit, counter)
+        scores = self._begin(request, unit, counter, steered=steered)
         for token in ids:
             numbers = counter.advance(numbers, np.array([token]))
         while True:
@@ -120,19 +170,21 @@ class GgufGenerator(Generator):
             if listener is not None and listener.cancelled(position):
                 break
             numbers = counter.advance(numbers, np.array([token]))
-            scores = self._step(token, self._state(float(counter.progress(numbers)[0]), request.target, unit))
+            state = (min(float(counter.progress(numbers)[0]), request.target), request.target, unit)
+            scores = self._step(token, state if steered else None)
         reporter = LengthReporter(unit, landing, self.eos, self.vocabulary)
         kept_ids, report = reporter.report(ids, request.target, probabilities, choices, held=held)
         return TokenResult(tuple(ids), kept_ids, report, tuple(curve), tuple(logs))
 
-    def _begin(self, request: TokenRequest, unit: Unit, counter: StepCounter) -> Scores:
+    def _begin(self, request: TokenRequest, unit: Unit, counter: StepCounter, *, steered: bool) -> Scores:
         """Read the prompt and the prefix, as far as they are not read yet; return the scores of what follows."""
         *prompt, last = request.ids
         context = self._context_for(len(request.ids) + request.budget)
-        states, numbers = [self._state(0, request.target, unit)], np.array([counter.initial])
+        counts, numbers = [0.0], np.array([counter.initial])
         for token in request.prefix:
             numbers = counter.advance(numbers, np.array([token]))
-            states.append(self._state(float(counter.progress(numbers)[0]), request.target, unit))
+            counts.append(float(counter.progress(numbers)[0]))
+        states = [(min(count, request.target), request.target, unit) if steered else None for count in counts]
         ahead = list(zip([last, *request.prefix], states, strict=True))
         wanted: list[tuple[object, ...]] = [(token, None) for token in prompt]
         wanted += ahead
@@ -154,17 +206,14 @@ class GgufGenerator(Generator):
     def _step(self, token: int, state: tuple[float, int, Unit] | None) -> Scores:
         """Read a token under the signal of a state."""
         assert self._context is not None
-        if state is not None and self.model.signal is not None and self._context.vectors is not None:
-            self._context.vectors.set(self.model.signal.vectors(*state))
+        if self._context.vectors is not None and self.model.signal is not None:
+            self._context.vectors.set(self._silence if state is None else self.model.signal.vectors(*state))
         scores = self._context.step(token)
         self._read.append((token, state))
         return scores
 
-    def _state(self, progress: float, target: int, unit: Unit) -> tuple[float, int, Unit] | None:
-        return (min(progress, target), target, unit) if self.model.steers else None
-
-    @property
-    def _silence(self) -> Any:
+    @cached_property
+    def _silence(self) -> Vectors:
         return np.zeros((self.model.model.layers - 1, self.model.model.width), np.float32)
 
     def _context_for(self, tokens: int) -> Context:

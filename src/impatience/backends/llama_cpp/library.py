@@ -74,6 +74,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_model_n_ctx_train": (c_int32, (c_void_p,)),
     "llama_model_has_encoder": (c_bool, (c_void_p,)),
     "llama_model_chat_template": (c_char_p, (c_void_p, c_char_p)),
+    "llama_model_desc": (c_int32, (c_void_p, c_char_p, c_size_t)),
     "llama_model_meta_val_str": (c_int32, (c_void_p, c_char_p, c_char_p, c_size_t)),
     "llama_init_from_model": (c_void_p, (c_void_p, Parameters)),
     "llama_free": (None, (c_void_p,)),

@@ -53,6 +53,13 @@ class GgufModel:
         return buffer.value.decode(errors="replace") if size >= 0 else None
 
     @property
+    def description(self) -> str:
+        """The architecture, the size and the type of the weights, in llama.cpp's words."""
+        buffer = create_string_buffer(256)
+        self.library("model_desc", self._model, buffer, len(buffer))
+        return buffer.value.decode(errors="replace")
+
+    @property
     def chat_template(self) -> str | None:
         """The chat template in the file."""
         template = self.library("model_chat_template", self._model, None)
