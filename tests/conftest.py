@@ -15,6 +15,8 @@ os.environ.update(COLUMNS="80", LINES="24", LC_ALL="C.UTF-8", TERM="xterm")
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# Several tests run at a time: threads of llama.cpp that wait for each other would hold each other up.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
 import torch
