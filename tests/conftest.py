@@ -17,6 +17,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # Several tests run at a time: threads of llama.cpp that wait for each other would hold each other up.
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["PIP_NO_INDEX"] = "1"
 
 import pytest
 import torch

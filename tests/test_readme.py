@@ -21,6 +21,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from impatience import attach
+from impatience.backends.llama_cpp.export import export_model
 from impatience.cli import commands
 from impatience.evaluation.report import EvalReport
 from impatience.evaluation.run import evaluate
@@ -30,6 +31,7 @@ from impatience.metrics import METRICS
 from impatience.protocols import PROTOCOLS
 from impatience.registry import Registry
 from impatience.sources import DEFAULT_MODEL, PACKAGED, SHIPPED, cache_folder, toy
+from impatience.sources.packaged import file_path
 from impatience.strategies import STRATEGIES
 from support import judge_server
 from support.toys import byte_level_tokenizer, tiny_model, wordpiece_tokenizer
@@ -89,10 +91,13 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     tokenizer.model_max_length = 4096
     model = tiny_model("llama", vocab_size=len(tokenizer), max_position_embeddings=4096)
     monkeypatch.setitem(SHIPPED, DEFAULT_MODEL, tmp_path / "default")
-    named = ("smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct")
-    for folder in (tmp_path / "default", *(cache_folder(PACKAGED[name]) for name in named)):
+    for folder in (tmp_path / "default", cache_folder(PACKAGED["smollm2-135m-instruct"])):
         for part in (model, tokenizer):
             part.save_pretrained(folder)
+    chat = attach(model, "none", tokenizer=tokenizer)
+    for file in (file_path(PACKAGED["qwen2.5-coder-0.5b-instruct"]), tmp_path / "my-model.gguf"):
+        export_model(chat, {}, file)
+    chat.detach()
     for registry in REGISTRIES.values():
         for state in ("_sources", "_loaded"):
             monkeypatch.setattr(registry, state, dict(getattr(registry, state)))

@@ -112,6 +112,18 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
+_ERRORS: deque[str] = deque(maxlen=3)  # the library's last messages of that kind
+
+
+def _keep_errors(level: int, message: bytes | None, _: Any) -> None:
+    if level == _LOG_ERROR and message:
+        _ERRORS.append(message.decode(errors="replace").strip())
+
+
+_LOG = _LogCallback(_keep_errors)
+"""Lives as long as the process: the library calls it at any time, whatever became of the objects here."""
+
+
 class Library:
     """The functions of llama.cpp by their names without ``llama_``, and where some parameters are."""
 
@@ -126,9 +138,7 @@ class Library:
                 f"{how_to_install(PACKAGE)}."
             ) from error
         self.version = _version(loaded)
-        self.errors: deque[str] = deque(maxlen=3)  # its last messages of that kind
-        self._log = _LogCallback(self._keep_errors)  # kept, or the library would call what is gone
-        self("log_set", self._log, None)
+        self("log_set", _LOG, None)
         defaults = self("context_default_params")
         if defaults.read(0, "<4I") != _CONTEXT_DEFAULTS:
             raise OptionError(
@@ -138,6 +148,11 @@ class Library:
         self.callback_place = _find_callback(defaults)
         self("backend_init")
 
+    @property
+    def errors(self) -> deque[str]:
+        """The last messages about errors, the oldest first."""
+        return _ERRORS
+
     def __call__(self, name: str, *arguments: Any) -> Any:
         """Call a function."""
         return self._functions[f"llama_{name}"](*arguments)
@@ -146,10 +161,6 @@ class Library:
         """Return a function by its whole name, for calls that must be quick."""
         found: Callable[..., Any] = self._functions[name]
         return found
-
-    def _keep_errors(self, level: int, message: bytes | None, _: Any) -> None:
-        if level == _LOG_ERROR and message:
-            self.errors.append(message.decode(errors="replace").strip())
 
     @staticmethod
     def _declare(loaded: ctypes.CDLL, name: str, result: Any, arguments: tuple[Any, ...]) -> Any:

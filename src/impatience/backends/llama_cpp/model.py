@@ -33,7 +33,7 @@ class GgufModel:
         self.path, self.library = path, library()
         _check_file(path)
         self._model = self._load(path)
-        self._free = finalize(self, self.library.function("llama_model_free"), self._model)
+        self.handle = _Handle(self.library.function("llama_model_free"), self._model)
         self.vocabulary = self.library("model_get_vocab", self._model)
         self.adapter: Any = None
         if self.library("model_has_encoder", self._model):
@@ -116,14 +116,14 @@ class Context:
         self._context = self._library("init_from_model", model._model, parameters)
         if not self._context:
             raise SourceError(f"There is no memory for a context of {room:,} tokens. Shorten the text.")
-        self._free = finalize(self, self._library.function("llama_free"), self._context)
         threads = thread_count()
         self._library("set_n_threads", self._context, threads, threads)
         self._memory = self._library("get_memory", self._context)
         self._batch = self._library("batch_init", AT_ONCE, 0, 1)
-        self._free_batch = finalize(self, self._library.function("llama_batch_free"), self._batch)
         if self.vectors:
             self.vectors.bind(self._context)
+        # The model and the callback are kept until the context is freed, whatever the garbage collector finds first.
+        finalize(self, _free_context, self._library, self._context, self._batch, model.handle, self.vectors)
         if model.adapter is not None:
             self._library("set_adapters_lora", self._context, (c_void_p * 1)(model.adapter), 1, (c_float * 1)(1.0))
 
@@ -179,6 +179,18 @@ class Context:
 
     def _scores(self, place: int) -> Scores:
         return self._view(place).copy()
+
+
+class _Handle:
+    """A pointer of the library that is freed when nothing holds this object any more."""
+
+    def __init__(self, free: Any, pointer: Any) -> None:
+        finalize(self, free, pointer)
+
+
+def _free_context(library: Library, context: Any, batch: Any, *_kept: Any) -> None:
+    library("batch_free", batch)
+    library("free", context)
 
 
 def thread_count() -> int:
