@@ -2,13 +2,15 @@
 
     python study/grounding.py --references [--data-dir FOLDER]
     python study/grounding.py --write-set DATA/validation.jsonl --split validation [--pairs 600] [--data-dir FOLDER]
+        [--short-sources N]
     python study/grounding.py --data DATA [--model NAME] [--limit N] [--context 900] --out OUT.json
     python study/grounding.py --read OUT.json
 
 - ``--references`` prints how many texts of people have a foreign word.
 - ``--write-set`` makes pairs: a sentence that a person wrote of a source, and the same with a name, a number, a place
   or a verb swapped, for one from another text ("other") or from the same source ("source"), or negated. With
-  ``--measured`` it makes them of xsum and cnn_dailymail.
+  ``--measured`` it makes them of xsum and cnn_dailymail. ``--short-sources N`` takes only texts whose sources have at
+  most N words, which a model reads whole and soon.
 - ``--data`` scores the pairs of the folder's ``validation.jsonl``, ``test.jsonl`` and, if there is one,
   ``measured.jsonl``. Thresholds, and the weights of the combinations, are chosen on validation and printed for the
   others. Without a model only foreign words are scored.
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 SETS = ("elife:impact", "elife:digest", "govnews:deck", "govnews:summary")
 MEASURED = ("xsum", "cnn_dailymail")
 KINDS = ("name other", "name source", "number other", "number source", "place", "verb", "negation")
+_AT_ONCE = 60  # sentences that are scored together
 Pair = dict[str, Any]
 
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][\w’'-]+(?: [A-Z][\w’'-]+)*")
@@ -187,7 +190,9 @@ def texts_of(name: str, split: str, data_dir: Path | None) -> Iterator[tuple[str
             yield row["id"], row["source"], row["target"]
 
 
-def make_pairs(split: str, count: int, data_dir: Path | None, names: Sequence[str]) -> list[Pair]:
+def make_pairs(
+    split: str, count: int, data_dir: Path | None, names: Sequence[str], most_words: int | None = None
+) -> list[Pair]:
     """Make about so many pairs, of each kind about as many, at most two of a text."""
     chance = random.Random(f"grounding {split}")
     texts = [(name, *row) for name in names for row in texts_of(name, split, data_dir)]
@@ -198,6 +203,8 @@ def make_pairs(split: str, count: int, data_dir: Path | None, names: Sequence[st
     made: list[Pair] = []
     of_kind = Counter[str]()
     for name, example, source, target in texts:
+        if most_words is not None and len(source.split()) > most_words:
+            continue
         sentences = [one for one in split_sentences(target) if 8 <= len(one.split()) <= 45 and "et al" not in one]
         chance.shuffle(sentences)
         before = len(made)
@@ -218,15 +225,19 @@ def make_pairs(split: str, count: int, data_dir: Path | None, names: Sequence[st
 
 def score(pairs: Sequence[Pair], reader: SupportReader | None) -> list[Pair]:
     """Score both sentences of each pair; every score is higher for a supported one."""
-    said = [(pair["source"], pair[side]) for pair in pairs for side in ("true", "false")]
-    scores = [{"foreign": -float(len(foreign_words(text, source)))} for source, text in said]
-    if reader is not None:
-        for row, value in zip(scores, reader.support(said), strict=True):
-            row["support"] = value
-        for row, words in zip(scores, reader.gains(said), strict=True):
-            row |= word_scores([(word.informed, word.gain) for word in words])
-    kept = [{key: pair[key] for key in ("id", "set", "kind")} for pair in pairs]
-    return [pair | {"true": scores[2 * at], "false": scores[2 * at + 1]} for at, pair in enumerate(kept)]
+    said = list(dict.fromkeys((pair["source"], pair[side]) for pair in pairs for side in ("true", "false")))
+    scores = {one: {"foreign": -float(len(foreign_words(one[1], one[0])))} for one in said}
+    for begin in range(0, len(said) if reader else 0, _AT_ONCE):
+        part, began = said[begin : begin + _AT_ONCE], time.monotonic()
+        for one, value, words in zip(part, *reader.measure(part, part), strict=True):
+            scores[one] |= {"support": value} | word_scores([(word.informed, word.gain) for word in words])
+        seconds = (time.monotonic() - began) / len(part)
+        print(f"{begin + len(part)} of {len(said)} sentences, {seconds:.1f} s each", flush=True)
+    kept = ("id", "set", "kind")
+    return [
+        {key: pair[key] for key in kept} | {side: scores[pair["source"], pair[side]] for side in ("true", "false")}
+        for pair in pairs
+    ]
 
 
 def word_scores(words: Sequence[tuple[float, float]]) -> dict[str, float]:
@@ -360,6 +371,7 @@ def main() -> None:
     parser.add_argument("--split", default="validation")
     parser.add_argument("--pairs", type=int, default=600)
     parser.add_argument("--measured", action="store_true", help="make the set of xsum and cnn_dailymail")
+    parser.add_argument("--short-sources", type=int)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--model", default="")
@@ -371,7 +383,8 @@ def main() -> None:
     if wanted.references:
         print_references(wanted.data_dir)
     elif wanted.write_set:
-        made = make_pairs(wanted.split, wanted.pairs, wanted.data_dir, MEASURED if wanted.measured else SETS)
+        sets = MEASURED if wanted.measured else SETS
+        made = make_pairs(wanted.split, wanted.pairs, wanted.data_dir, sets, wanted.short_sources)
         wanted.write_set.parent.mkdir(parents=True, exist_ok=True)
         lines = (json.dumps(pair, ensure_ascii=False) for pair in made)
         wanted.write_set.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -386,9 +399,9 @@ def main() -> None:
             lines = (wanted.data / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
             scored[split] = score([json.loads(line) for line in lines][: wanted.limit], reader)
             print(f"{split}: {len(scored[split])} pairs after {time.monotonic() - began:.0f} s", flush=True)
-        if wanted.out:
-            facts = {"model": wanted.model, "context": wanted.context, "limit": wanted.limit}
-            wanted.out.write_text(json.dumps(facts | {"scores": scored}), encoding="utf-8")
+            if wanted.out:
+                facts = {"model": wanted.model, "context": wanted.context, "limit": wanted.limit}
+                wanted.out.write_text(json.dumps(facts | {"scores": scored}), encoding="utf-8")
         report(scored)
     else:
         parser.error("give --references, --write-set, --data or --read")
