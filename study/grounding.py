@@ -14,6 +14,7 @@
 - ``--data`` scores the pairs of the folder's ``validation.jsonl``, ``test.jsonl`` and, if there is one,
   ``measured.jsonl``. Thresholds, and the weights of the combinations, are chosen on validation and printed for the
   others. Without a model only foreign words are scored.
+- A run with ``--out`` that was ended goes on where it was; ``--limit N`` takes the first N pairs of each file.
 - ``--read`` prints the tables of an earlier run again.
 
 Sentences of people are no sure truth: some say what the source does not. So accuracies are below those on clean pairs.
@@ -47,7 +48,8 @@ if TYPE_CHECKING:
 SETS = ("elife:impact", "elife:digest", "govnews:deck", "govnews:summary")
 MEASURED = ("xsum", "cnn_dailymail")
 KINDS = ("name other", "name source", "number other", "number source", "place", "verb", "negation")
-_AT_ONCE = 60  # sentences that are scored together
+_AT_ONCE = 20  # pairs that are scored together
+_SIDES = ("true", "false")
 Pair = dict[str, Any]
 
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][\w’'-]+(?: [A-Z][\w’'-]+)*")
@@ -225,17 +227,14 @@ def make_pairs(
 
 def score(pairs: Sequence[Pair], reader: SupportReader | None) -> list[Pair]:
     """Score both sentences of each pair; every score is higher for a supported one."""
-    said = list(dict.fromkeys((pair["source"], pair[side]) for pair in pairs for side in ("true", "false")))
+    said = list(dict.fromkeys((pair["source"], pair[side]) for pair in pairs for side in _SIDES))
     scores = {one: {"foreign": -float(len(foreign_words(one[1], one[0])))} for one in said}
-    for begin in range(0, len(said) if reader else 0, _AT_ONCE):
-        part, began = said[begin : begin + _AT_ONCE], time.monotonic()
-        for one, value, words in zip(part, *reader.measure(part, part), strict=True):
+    if reader is not None:
+        for one, value, words in zip(said, *reader.measure(said, said), strict=True):
             scores[one] |= {"support": value} | word_scores([(word.informed, word.gain) for word in words])
-        seconds = (time.monotonic() - began) / len(part)
-        print(f"{begin + len(part)} of {len(said)} sentences, {seconds:.1f} s each", flush=True)
     kept = ("id", "set", "kind")
     return [
-        {key: pair[key] for key in kept} | {side: scores[pair["source"], pair[side]] for side in ("true", "false")}
+        {key: pair[key] for key in kept} | {side: scores[pair["source"], pair[side]] for side in _SIDES}
         for pair in pairs
     ]
 
@@ -272,6 +271,26 @@ def best_threshold(good: np.ndarray, bad: np.ndarray) -> float:
     middles = np.concatenate([[at[0]], (at[1:] + at[:-1]) / 2])
     right = (good[None] >= middles[:, None]).mean(1) + (bad[None] < middles[:, None]).mean(1)
     return float(middles[int(right.argmax())])
+
+
+def strict_threshold(good: np.ndarray, share: float = 0.05) -> float:
+    """Return the highest of the scores of true sentences below which at most such a share of them is."""
+    return float(np.sort(good)[int(share * len(good))])
+
+
+def interval(pairs: Sequence[Pair], of: Callable[[Sequence[Pair], str], np.ndarray]) -> tuple[float, float]:
+    """Return the 95 % interval of an AUC: texts are drawn again, with both sentences of all of their pairs."""
+    chance, good, bad = np.random.default_rng(0), of(pairs, "true"), of(pairs, "false")
+    of_text = defaultdict[str, list[int]](list)
+    for at, pair in enumerate(pairs):
+        of_text[pair["id"]].append(at)
+    texts = list(of_text.values())
+    drawn = []
+    for _ in range(500):
+        rows = np.concatenate([texts[at] for at in chance.integers(len(texts), size=len(texts))])
+        drawn.append(auc(good[rows], bad[rows]))
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return float(low), float(high)
 
 
 def combine(pairs: Sequence[Pair], names: Sequence[str]) -> Callable[[Sequence[Pair], str], np.ndarray]:
@@ -329,6 +348,17 @@ def print_tables(chosen: list[Pair], shown: list[Pair], split: str) -> None:
         figures = (100 * (found + 1 - flagged) / 2, 100 * found, 100 * flagged, 100 * mild, 100 * order)
         line = f"| {name} | {auc(of(chosen, 'true'), of(chosen, 'false')):.3f} | {auc(good, bad):.3f} | {at:.3f} | "
         print(line + " | ".join(f"{figure:.0f}" for figure in figures) + " |")
+    print(
+        "\n| score | AUC (95 %) | threshold at ≤ 5 % of true flagged on validation | right, % | false found, % | ",
+        end="",
+    )
+    print("true flagged, % |\n" + "|---" + 5 * "|---:" + "|")
+    for name, of in measures.items():
+        at, good, bad = strict_threshold(of(chosen, "true")), of(shown, "true"), of(shown, "false")
+        found, flagged = (bad < at).mean(), (good < at).mean()
+        low, high = interval(shown, of)
+        figures = " | ".join(f"{100 * one:.0f}" for one in ((found + 1 - flagged) / 2, found, flagged))
+        print(f"| {name} | {auc(good, bad):.2f} ({low:.2f}–{high:.2f}) | {at:.3f} | {figures} |")
     for field, values in (("kind", KINDS), ("set", sorted({pair["set"] for pair in shown}))):
         print(f"\nAUC on {split} by {field}\n\n| score | " + " | ".join(values) + " |")
         print("|---" * (len(values) + 1) + "|")
@@ -363,6 +393,30 @@ def print_references(data_dir: Path | None) -> None:
         print(f"| {name} | {len(rows)} | {words:.0f} | " + " | ".join(f"{figure:.1f}" for figure in figures) + " |")
 
 
+def score_sets(wanted: argparse.Namespace) -> dict[str, list[Pair]]:
+    """Score the pairs of a folder; a run that was ended goes on from its ``--out``."""
+    facts = {"model": wanted.model, "context": wanted.context}
+    scored: dict[str, list[Pair]] = {}
+    if wanted.out and wanted.out.is_file():
+        earlier = json.loads(wanted.out.read_text(encoding="utf-8"))
+        scored = earlier["scores"] if {key: earlier.get(key) for key in facts} == facts else {}
+    reader = load_reader(wanted.model, wanted.context) if wanted.model else None
+    for split in ("validation", "test", "measured"):
+        file = wanted.data / f"{split}.jsonl"
+        if split == "measured" and not file.is_file():
+            continue
+        pairs = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()][: wanted.limit]
+        done = scored.setdefault(split, [])
+        while len(done) < len(pairs):
+            part, began = pairs[len(done) : len(done) + _AT_ONCE], time.monotonic()
+            done += score(part, reader)
+            seconds = (time.monotonic() - began) / len({(pair["source"], pair[s]) for pair in part for s in _SIDES})
+            print(f"{split}: {len(done)} of {len(pairs)} pairs, {seconds:.1f} s a sentence", flush=True)
+            if wanted.out:
+                wanted.out.write_text(json.dumps(facts | {"scores": scored}), encoding="utf-8")
+    return scored
+
+
 def main() -> None:
     """Do what the command line says."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -391,18 +445,7 @@ def main() -> None:
     elif wanted.read:
         report(json.loads(wanted.read.read_text(encoding="utf-8"))["scores"])
     elif wanted.data:
-        scored, began = {}, time.monotonic()
-        reader = load_reader(wanted.model, wanted.context) if wanted.model else None
-        for split in ("validation", "test", "measured"):
-            if split == "measured" and not (wanted.data / f"{split}.jsonl").is_file():
-                continue
-            lines = (wanted.data / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
-            scored[split] = score([json.loads(line) for line in lines][: wanted.limit], reader)
-            print(f"{split}: {len(scored[split])} pairs after {time.monotonic() - began:.0f} s", flush=True)
-            if wanted.out:
-                facts = {"model": wanted.model, "context": wanted.context, "limit": wanted.limit}
-                wanted.out.write_text(json.dumps(facts | {"scores": scored}), encoding="utf-8")
-        report(scored)
+        report(score_sets(wanted))
     else:
         parser.error("give --references, --write-set, --data or --read")
 
