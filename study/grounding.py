@@ -3,7 +3,7 @@
     python study/grounding.py --references [--data-dir FOLDER]
     python study/grounding.py --write-set DATA/validation.jsonl --split validation [--pairs 600] [--data-dir FOLDER]
         [--short-sources N]
-    python study/grounding.py --data DATA [--model NAME] [--limit N] [--context 900] --out OUT.json
+    python study/grounding.py --data DATA [--model NAME] [--limit N] [--context 900] [--no-gains] --out OUT.json
     python study/grounding.py --read OUT.json
 
 - ``--references`` prints how many texts of people have a foreign word.
@@ -225,13 +225,16 @@ def make_pairs(
     return made
 
 
-def score(pairs: Sequence[Pair], reader: SupportReader | None) -> list[Pair]:
+def score(pairs: Sequence[Pair], reader: SupportReader | None, gains: bool = True) -> list[Pair]:
     """Score both sentences of each pair; every score is higher for a supported one."""
     said = list(dict.fromkeys((pair["source"], pair[side]) for pair in pairs for side in _SIDES))
     scores = {one: {"foreign": -float(len(foreign_words(one[1], one[0])))} for one in said}
     if reader is not None:
-        for one, value, words in zip(said, *reader.measure(said, said), strict=True):
-            scores[one] |= {"support": value} | word_scores([(word.informed, word.gain) for word in words])
+        support, words = reader.measure(said, said if gains else [])
+        for at, one in enumerate(said):
+            scores[one]["support"] = support[at]
+            if gains:
+                scores[one] |= word_scores([(word.informed, word.gain) for word in words[at]])
     kept = ("id", "set", "kind")
     return [
         {key: pair[key] for key in kept} | {side: scores[pair["source"], pair[side]] for side in _SIDES}
@@ -332,6 +335,7 @@ def print_tables(chosen: list[Pair], shown: list[Pair], split: str) -> None:
     measures = {name: (lambda rows, side, name=name: np.array([row[side][name] for row in rows])) for name in names}
     if "support" in names:
         measures["foreign + support"] = combine(chosen, ["foreign", "support"])
+    if "gain" in names:
         measures["support + lowest of both"] = combine(chosen, ["support", "lowest of both"])
         measures["all"] = combine(chosen, names)
     print(f"\n{len(chosen)} pairs of validation, {len(shown)} of {split}")
@@ -395,7 +399,7 @@ def print_references(data_dir: Path | None) -> None:
 
 def score_sets(wanted: argparse.Namespace) -> dict[str, list[Pair]]:
     """Score the pairs of a folder; a run that was ended goes on from its ``--out``."""
-    facts = {"model": wanted.model, "context": wanted.context}
+    facts = {"model": wanted.model, "context": wanted.context, "gains": not wanted.no_gains}
     scored: dict[str, list[Pair]] = {}
     if wanted.out and wanted.out.is_file():
         earlier = json.loads(wanted.out.read_text(encoding="utf-8"))
@@ -409,7 +413,7 @@ def score_sets(wanted: argparse.Namespace) -> dict[str, list[Pair]]:
         done = scored.setdefault(split, [])
         while len(done) < len(pairs):
             part, began = pairs[len(done) : len(done) + _AT_ONCE], time.monotonic()
-            done += score(part, reader)
+            done += score(part, reader, not wanted.no_gains)
             seconds = (time.monotonic() - began) / len({(pair["source"], pair[s]) for pair in part for s in _SIDES})
             print(f"{split}: {len(done)} of {len(pairs)} pairs, {seconds:.1f} s a sentence", flush=True)
             if wanted.out:
@@ -431,6 +435,7 @@ def main() -> None:
     parser.add_argument("--model", default="")
     parser.add_argument("--context", type=int, default=900)
     parser.add_argument("--limit", type=int)
+    parser.add_argument("--no-gains", action="store_true", help="ask for support alone, which takes half the time")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--read", type=Path)
     wanted = parser.parse_args()

@@ -201,9 +201,9 @@ def test_references_and_pairs_are_scored_without_a_model(tmp_path: Path) -> None
     for split in ("validation", "test"):
         (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(pair) + "\n" for _ in range(2)))
     out = tmp_path / "out.json"
-    wanted = Namespace(data=tmp_path, out=out, model="", context=9, limit=None)
+    wanted = Namespace(data=tmp_path, out=out, model="", context=9, limit=None, no_gains=False)
     assert study.score_sets(wanted) == {"validation": [scored] * 2, "test": [scored] * 2}
-    ended = {"model": "", "context": 9, "scores": {"validation": ["kept"]}}
+    ended = {"model": "", "context": 9, "gains": True, "scores": {"validation": ["kept"]}}
     out.write_text(json.dumps(ended))
     assert study.score_sets(wanted)["validation"] == ["kept", scored]  # goes on where it was ended
     out.write_text(json.dumps(ended | {"context": 8}))
