@@ -281,6 +281,12 @@ def strict_threshold(good: np.ndarray, share: float = 0.05) -> float:
     return float(np.sort(good)[int(share * len(good))])
 
 
+def clear_margin(good: np.ndarray, bad: np.ndarray, share: float = 0.05) -> float:
+    """Return the least margin by which at most such a share of false sentences is above its own true one."""
+    above = np.sort(np.maximum(bad - good, 0.0))[::-1]
+    return float(above[int(share * len(above))])
+
+
 def interval(pairs: Sequence[Pair], of: Callable[[Sequence[Pair], str], np.ndarray]) -> tuple[float, float]:
     """Return the 95 % interval of an AUC: texts are drawn again, with both sentences of all of their pairs."""
     chance, good, bad = np.random.default_rng(0), of(pairs, "true"), of(pairs, "false")
@@ -353,24 +359,31 @@ def print_tables(chosen: list[Pair], shown: list[Pair], split: str) -> None:
         line = f"| {name} | {auc(of(chosen, 'true'), of(chosen, 'false')):.3f} | {auc(good, bad):.3f} | {at:.3f} | "
         print(line + " | ".join(f"{figure:.0f}" for figure in figures) + " |")
     print(
-        "\n| score | AUC (95 %) | threshold at ≤ 5 % of true flagged on validation | right, % | false found, % | ",
-        end="",
+        "\nthreshold at ≤ 5 % of true flagged on validation; margin that ≤ 5 % of pairs there exceed in the wrong order"
     )
-    print("true flagged, % |\n" + "|---" + 5 * "|---:" + "|")
+    print("\n| score | AUC (95 %) | threshold | right, % | false found, % | true flagged, % | ", end="")
+    print("margin | pairs told apart, % | of them in order, % |\n" + "|---" + 8 * "|---:" + "|")
     for name, of in measures.items():
         at, good, bad = strict_threshold(of(chosen, "true")), of(shown, "true"), of(shown, "false")
         found, flagged = (bad < at).mean(), (good < at).mean()
         low, high = interval(shown, of)
+        margin = clear_margin(of(chosen, "true"), of(chosen, "false"))
+        clear, right = (np.abs(good - bad) > margin).mean(), (good - bad > margin).mean()
+        told = f"{margin:.3f} | {100 * clear:.0f} | {100 * right / max(clear, 1e-9):.0f}"
         figures = " | ".join(f"{100 * one:.0f}" for one in ((found + 1 - flagged) / 2, found, flagged))
-        print(f"| {name} | {auc(good, bad):.2f} ({low:.2f}–{high:.2f}) | {at:.3f} | {figures} |")
+        print(f"| {name} | {auc(good, bad):.2f} ({low:.2f}–{high:.2f}) | {at:.3f} | {figures} | {told} |")
     for field, values in (("kind", KINDS), ("set", sorted({pair["set"] for pair in shown}))):
-        print(f"\nAUC on {split} by {field}\n\n| score | " + " | ".join(values) + " |")
-        print("|---" * (len(values) + 1) + "|")
         rows = {value: [pair for pair in shown if pair[field] == value] for value in values}
+        print(f"\nAUC on {split} by {field}, and pairs in order, %\n\n| score | " + " | ".join(values) + " |")
+        print("|---" * (len(values) + 1) + "|")
         print("| pairs | " + " | ".join(str(len(some)) for some in rows.values()) + " |")
         for name, of in measures.items():
-            cells = (f"{auc(of(some, 'true'), of(some, 'false')):.2f}" if some else "–" for some in rows.values())
+            cells = (_both(of(some, "true"), of(some, "false")) if some else "–" for some in rows.values())
             print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+def _both(good: np.ndarray, bad: np.ndarray) -> str:
+    return f"{auc(good, bad):.2f}, {100 * np.mean((good > bad) + 0.5 * (good == bad)):.0f} %"
 
 
 def print_references(data_dir: Path | None) -> None:

@@ -176,6 +176,8 @@ def test_thresholds_and_areas_are_those_of_scores() -> None:
     assert 0 < study.best_threshold(good, bad) <= 2
     assert study.strict_threshold(np.arange(40.0)) == 2.0  # two of 40 are below
     assert study.strict_threshold(np.arange(10.0)) == 0.0
+    good, bad = np.linspace(1, 2, 20), np.append(np.zeros(18), [1.95, 2.3])
+    assert study.clear_margin(good, bad) == pytest.approx(1.95 - good[18])  # one of twenty is further off
     pairs = [
         {"id": str(k // 2), "true": {"support": 0.9 - k / 50}, "false": {"support": 0.2 + k / 50}} for k in range(9)
     ]
