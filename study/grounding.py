@@ -2,7 +2,7 @@
 
     python study/grounding.py --references [--data-dir FOLDER]
     python study/grounding.py --write-set DATA/validation.jsonl --split validation [--pairs 600] [--data-dir FOLDER]
-        [--short-sources N]
+        [--short-sources N] [--sets NAMES]
     python study/grounding.py --data DATA [--model NAME] [--limit N] [--context 900] [--no-gains] --out OUT.json
     python study/grounding.py --read OUT.json
 
@@ -442,6 +442,7 @@ def main() -> None:
     parser.add_argument("--split", default="validation")
     parser.add_argument("--pairs", type=int, default=600)
     parser.add_argument("--measured", action="store_true", help="make the set of xsum and cnn_dailymail")
+    parser.add_argument("--sets", default=",".join(SETS), help="the data sets whose texts are taken")
     parser.add_argument("--short-sources", type=int)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--data", type=Path)
@@ -455,7 +456,7 @@ def main() -> None:
     if wanted.references:
         print_references(wanted.data_dir)
     elif wanted.write_set:
-        sets = MEASURED if wanted.measured else SETS
+        sets = MEASURED if wanted.measured else wanted.sets.split(",")
         made = make_pairs(wanted.split, wanted.pairs, wanted.data_dir, sets, wanted.short_sources)
         wanted.write_set.parent.mkdir(parents=True, exist_ok=True)
         lines = (json.dumps(pair, ensure_ascii=False) for pair in made)
