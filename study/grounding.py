@@ -2,16 +2,19 @@
 
     python study/grounding.py --references [--data-dir FOLDER]
     python study/grounding.py --write-set DATA/validation.jsonl --split validation [--pairs 600] [--data-dir FOLDER]
-    python study/grounding.py --data DATA [--model NAME] [--limit N] [--context 900] --out OUT.json
+        [--short-sources N] [--sets NAMES]
+    python study/grounding.py --data DATA [--model NAME] [--limit N] [--context 900] [--no-gains] --out OUT.json
     python study/grounding.py --read OUT.json
 
 - ``--references`` prints how many texts of people have a foreign word.
 - ``--write-set`` makes pairs: a sentence that a person wrote of a source, and the same with a name, a number, a place
   or a verb swapped, for one from another text ("other") or from the same source ("source"), or negated. With
-  ``--measured`` it makes them of xsum and cnn_dailymail.
+  ``--measured`` it makes them of xsum and cnn_dailymail. ``--short-sources N`` takes only texts whose sources have at
+  most N words, which a model reads whole and soon.
 - ``--data`` scores the pairs of the folder's ``validation.jsonl``, ``test.jsonl`` and, if there is one,
   ``measured.jsonl``. Thresholds, and the weights of the combinations, are chosen on validation and printed for the
   others. Without a model only foreign words are scored.
+- A run with ``--out`` that was ended goes on where it was; ``--limit N`` takes the first N pairs of each file.
 - ``--read`` prints the tables of an earlier run again.
 
 Sentences of people are no sure truth: some say what the source does not. So accuracies are below those on clean pairs.
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
 SETS = ("elife:impact", "elife:digest", "govnews:deck", "govnews:summary")
 MEASURED = ("xsum", "cnn_dailymail")
 KINDS = ("name other", "name source", "number other", "number source", "place", "verb", "negation")
+_AT_ONCE = 20  # pairs that are scored together
+_SIDES = ("true", "false")
 Pair = dict[str, Any]
 
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][\w’'-]+(?: [A-Z][\w’'-]+)*")
@@ -187,7 +192,9 @@ def texts_of(name: str, split: str, data_dir: Path | None) -> Iterator[tuple[str
             yield row["id"], row["source"], row["target"]
 
 
-def make_pairs(split: str, count: int, data_dir: Path | None, names: Sequence[str]) -> list[Pair]:
+def make_pairs(
+    split: str, count: int, data_dir: Path | None, names: Sequence[str], most_words: int | None = None
+) -> list[Pair]:
     """Make about so many pairs, of each kind about as many, at most two of a text."""
     chance = random.Random(f"grounding {split}")
     texts = [(name, *row) for name in names for row in texts_of(name, split, data_dir)]
@@ -198,6 +205,8 @@ def make_pairs(split: str, count: int, data_dir: Path | None, names: Sequence[st
     made: list[Pair] = []
     of_kind = Counter[str]()
     for name, example, source, target in texts:
+        if most_words is not None and len(source.split()) > most_words:
+            continue
         sentences = [one for one in split_sentences(target) if 8 <= len(one.split()) <= 45 and "et al" not in one]
         chance.shuffle(sentences)
         before = len(made)
@@ -216,17 +225,21 @@ def make_pairs(split: str, count: int, data_dir: Path | None, names: Sequence[st
     return made
 
 
-def score(pairs: Sequence[Pair], reader: SupportReader | None) -> list[Pair]:
+def score(pairs: Sequence[Pair], reader: SupportReader | None, gains: bool = True) -> list[Pair]:
     """Score both sentences of each pair; every score is higher for a supported one."""
-    said = [(pair["source"], pair[side]) for pair in pairs for side in ("true", "false")]
-    scores = [{"foreign": -float(len(foreign_words(text, source)))} for source, text in said]
+    said = list(dict.fromkeys((pair["source"], pair[side]) for pair in pairs for side in _SIDES))
+    scores = {one: {"foreign": -float(len(foreign_words(one[1], one[0])))} for one in said}
     if reader is not None:
-        for row, value in zip(scores, reader.support(said), strict=True):
-            row["support"] = value
-        for row, words in zip(scores, reader.gains(said), strict=True):
-            row |= word_scores([(word.informed, word.gain) for word in words])
-    kept = [{key: pair[key] for key in ("id", "set", "kind")} for pair in pairs]
-    return [pair | {"true": scores[2 * at], "false": scores[2 * at + 1]} for at, pair in enumerate(kept)]
+        support, words = reader.measure(said, said if gains else [])
+        for at, one in enumerate(said):
+            scores[one]["support"] = support[at]
+            if gains:
+                scores[one] |= word_scores([(word.informed, word.gain) for word in words[at]])
+    kept = ("id", "set", "kind")
+    return [
+        {key: pair[key] for key in kept} | {side: scores[pair["source"], pair[side]] for side in _SIDES}
+        for pair in pairs
+    ]
 
 
 def word_scores(words: Sequence[tuple[float, float]]) -> dict[str, float]:
@@ -261,6 +274,32 @@ def best_threshold(good: np.ndarray, bad: np.ndarray) -> float:
     middles = np.concatenate([[at[0]], (at[1:] + at[:-1]) / 2])
     right = (good[None] >= middles[:, None]).mean(1) + (bad[None] < middles[:, None]).mean(1)
     return float(middles[int(right.argmax())])
+
+
+def strict_threshold(good: np.ndarray, share: float = 0.05) -> float:
+    """Return the highest of the scores of true sentences below which at most such a share of them is."""
+    return float(np.sort(good)[int(share * len(good))])
+
+
+def clear_margin(good: np.ndarray, bad: np.ndarray, share: float = 0.05) -> float:
+    """Return the least margin by which at most such a share of false sentences is above its own true one."""
+    above = np.sort(np.maximum(bad - good, 0.0))[::-1]
+    return float(above[int(share * len(above))])
+
+
+def interval(pairs: Sequence[Pair], of: Callable[[Sequence[Pair], str], np.ndarray]) -> tuple[float, float]:
+    """Return the 95 % interval of an AUC: texts are drawn again, with both sentences of all of their pairs."""
+    chance, good, bad = np.random.default_rng(0), of(pairs, "true"), of(pairs, "false")
+    of_text = defaultdict[str, list[int]](list)
+    for at, pair in enumerate(pairs):
+        of_text[pair["id"]].append(at)
+    texts = list(of_text.values())
+    drawn = []
+    for _ in range(500):
+        rows = np.concatenate([texts[at] for at in chance.integers(len(texts), size=len(texts))])
+        drawn.append(auc(good[rows], bad[rows]))
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return float(low), float(high)
 
 
 def combine(pairs: Sequence[Pair], names: Sequence[str]) -> Callable[[Sequence[Pair], str], np.ndarray]:
@@ -302,6 +341,7 @@ def print_tables(chosen: list[Pair], shown: list[Pair], split: str) -> None:
     measures = {name: (lambda rows, side, name=name: np.array([row[side][name] for row in rows])) for name in names}
     if "support" in names:
         measures["foreign + support"] = combine(chosen, ["foreign", "support"])
+    if "gain" in names:
         measures["support + lowest of both"] = combine(chosen, ["support", "lowest of both"])
         measures["all"] = combine(chosen, names)
     print(f"\n{len(chosen)} pairs of validation, {len(shown)} of {split}")
@@ -318,14 +358,32 @@ def print_tables(chosen: list[Pair], shown: list[Pair], split: str) -> None:
         figures = (100 * (found + 1 - flagged) / 2, 100 * found, 100 * flagged, 100 * mild, 100 * order)
         line = f"| {name} | {auc(of(chosen, 'true'), of(chosen, 'false')):.3f} | {auc(good, bad):.3f} | {at:.3f} | "
         print(line + " | ".join(f"{figure:.0f}" for figure in figures) + " |")
+    print(
+        "\nthreshold at ≤ 5 % of true flagged on validation; margin that ≤ 5 % of pairs there exceed in the wrong order"
+    )
+    print("\n| score | AUC (95 %) | threshold | right, % | false found, % | true flagged, % | ", end="")
+    print("margin | pairs told apart, % | of them in order, % |\n" + "|---" + 8 * "|---:" + "|")
+    for name, of in measures.items():
+        at, good, bad = strict_threshold(of(chosen, "true")), of(shown, "true"), of(shown, "false")
+        found, flagged = (bad < at).mean(), (good < at).mean()
+        low, high = interval(shown, of)
+        margin = clear_margin(of(chosen, "true"), of(chosen, "false"))
+        clear, right = (np.abs(good - bad) > margin).mean(), (good - bad > margin).mean()
+        told = f"{margin:.3f} | {100 * clear:.0f} | {100 * right / max(clear, 1e-9):.0f}"
+        figures = " | ".join(f"{100 * one:.0f}" for one in ((found + 1 - flagged) / 2, found, flagged))
+        print(f"| {name} | {auc(good, bad):.2f} ({low:.2f}–{high:.2f}) | {at:.3f} | {figures} | {told} |")
     for field, values in (("kind", KINDS), ("set", sorted({pair["set"] for pair in shown}))):
-        print(f"\nAUC on {split} by {field}\n\n| score | " + " | ".join(values) + " |")
-        print("|---" * (len(values) + 1) + "|")
         rows = {value: [pair for pair in shown if pair[field] == value] for value in values}
+        print(f"\nAUC on {split} by {field}, and pairs in order, %\n\n| score | " + " | ".join(values) + " |")
+        print("|---" * (len(values) + 1) + "|")
         print("| pairs | " + " | ".join(str(len(some)) for some in rows.values()) + " |")
         for name, of in measures.items():
-            cells = (f"{auc(of(some, 'true'), of(some, 'false')):.2f}" if some else "–" for some in rows.values())
+            cells = (_both(of(some, "true"), of(some, "false")) if some else "–" for some in rows.values())
             print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+def _both(good: np.ndarray, bad: np.ndarray) -> str:
+    return f"{auc(good, bad):.2f}, {100 * np.mean((good > bad) + 0.5 * (good == bad)):.0f} %"
 
 
 def print_references(data_dir: Path | None) -> None:
@@ -352,6 +410,30 @@ def print_references(data_dir: Path | None) -> None:
         print(f"| {name} | {len(rows)} | {words:.0f} | " + " | ".join(f"{figure:.1f}" for figure in figures) + " |")
 
 
+def score_sets(wanted: argparse.Namespace) -> dict[str, list[Pair]]:
+    """Score the pairs of a folder; a run that was ended goes on from its ``--out``."""
+    facts = {"model": wanted.model, "context": wanted.context, "gains": not wanted.no_gains}
+    scored: dict[str, list[Pair]] = {}
+    if wanted.out and wanted.out.is_file():
+        earlier = json.loads(wanted.out.read_text(encoding="utf-8"))
+        scored = earlier["scores"] if {key: earlier.get(key) for key in facts} == facts else {}
+    reader = load_reader(wanted.model, wanted.context) if wanted.model else None
+    for split in ("validation", "test", "measured"):
+        file = wanted.data / f"{split}.jsonl"
+        if split == "measured" and not file.is_file():
+            continue
+        pairs = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()][: wanted.limit]
+        done = scored.setdefault(split, [])
+        while len(done) < len(pairs):
+            part, began = pairs[len(done) : len(done) + _AT_ONCE], time.monotonic()
+            done += score(part, reader, not wanted.no_gains)
+            seconds = (time.monotonic() - began) / len({(pair["source"], pair[s]) for pair in part for s in _SIDES})
+            print(f"{split}: {len(done)} of {len(pairs)} pairs, {seconds:.1f} s a sentence", flush=True)
+            if wanted.out:
+                wanted.out.write_text(json.dumps(facts | {"scores": scored}), encoding="utf-8")
+    return scored
+
+
 def main() -> None:
     """Do what the command line says."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -360,36 +442,29 @@ def main() -> None:
     parser.add_argument("--split", default="validation")
     parser.add_argument("--pairs", type=int, default=600)
     parser.add_argument("--measured", action="store_true", help="make the set of xsum and cnn_dailymail")
+    parser.add_argument("--sets", default=",".join(SETS), help="the data sets whose texts are taken")
+    parser.add_argument("--short-sources", type=int)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--model", default="")
     parser.add_argument("--context", type=int, default=900)
     parser.add_argument("--limit", type=int)
+    parser.add_argument("--no-gains", action="store_true", help="ask for support alone, which takes half the time")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--read", type=Path)
     wanted = parser.parse_args()
     if wanted.references:
         print_references(wanted.data_dir)
     elif wanted.write_set:
-        made = make_pairs(wanted.split, wanted.pairs, wanted.data_dir, MEASURED if wanted.measured else SETS)
+        sets = MEASURED if wanted.measured else wanted.sets.split(",")
+        made = make_pairs(wanted.split, wanted.pairs, wanted.data_dir, sets, wanted.short_sources)
         wanted.write_set.parent.mkdir(parents=True, exist_ok=True)
         lines = (json.dumps(pair, ensure_ascii=False) for pair in made)
         wanted.write_set.write_text("\n".join(lines) + "\n", encoding="utf-8")
     elif wanted.read:
         report(json.loads(wanted.read.read_text(encoding="utf-8"))["scores"])
     elif wanted.data:
-        scored, began = {}, time.monotonic()
-        reader = load_reader(wanted.model, wanted.context) if wanted.model else None
-        for split in ("validation", "test", "measured"):
-            if split == "measured" and not (wanted.data / f"{split}.jsonl").is_file():
-                continue
-            lines = (wanted.data / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
-            scored[split] = score([json.loads(line) for line in lines][: wanted.limit], reader)
-            print(f"{split}: {len(scored[split])} pairs after {time.monotonic() - began:.0f} s", flush=True)
-        if wanted.out:
-            facts = {"model": wanted.model, "context": wanted.context, "limit": wanted.limit}
-            wanted.out.write_text(json.dumps(facts | {"scores": scored}), encoding="utf-8")
-        report(scored)
+        report(score_sets(wanted))
     else:
         parser.error("give --references, --write-set, --data or --read")
 

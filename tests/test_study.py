@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 import sys
+from argparse import Namespace
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -172,12 +174,20 @@ def test_thresholds_and_areas_are_those_of_scores() -> None:
     good, bad = np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.0])
     assert study.auc(good, bad) == pytest.approx((3 * 1 + 2 + 0.5) / 6)
     assert 0 < study.best_threshold(good, bad) <= 2
-    pairs = [{"true": {"support": 0.9 - k / 50}, "false": {"support": 0.2 + k / 50}} for k in range(9)]
+    assert study.strict_threshold(np.arange(40.0)) == 2.0  # two of 40 are below
+    assert study.strict_threshold(np.arange(10.0)) == 0.0
+    good, bad = np.linspace(1, 2, 20), np.append(np.zeros(18), [1.95, 2.3])
+    assert study.clear_margin(good, bad) == pytest.approx(1.95 - good[18])  # one of twenty is further off
+    pairs = [
+        {"id": str(k // 2), "true": {"support": 0.9 - k / 50}, "false": {"support": 0.2 + k / 50}} for k in range(9)
+    ]
+    of = lambda rows, side: np.array([row[side]["support"] for row in rows])  # noqa: E731
+    assert study.interval(pairs, of) == (1.0, 1.0)
     combined = study.combine(pairs, ["support"])
     assert combined(pairs, "true").min() > combined(pairs, "false").max()
 
 
-def test_references_and_pairs_are_scored_without_a_model() -> None:
+def test_references_and_pairs_are_scored_without_a_model(tmp_path: Path) -> None:
     source = "Anna bakes in Voss."
     pair = {
         "id": "a",
@@ -187,5 +197,16 @@ def test_references_and_pairs_are_scored_without_a_model() -> None:
         "true": "She is in Voss.",
         "false": "He is in Rome.",
     }
-    (scored,) = module("grounding").score([pair], None)
+    study = module("grounding")
+    (scored,) = study.score([pair], None)
     assert (scored["true"], scored["false"]) == ({"foreign": 0.0}, {"foreign": -1.0})
+    for split in ("validation", "test"):
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(pair) + "\n" for _ in range(2)))
+    out = tmp_path / "out.json"
+    wanted = Namespace(data=tmp_path, out=out, model="", context=9, limit=None, no_gains=False)
+    assert study.score_sets(wanted) == {"validation": [scored] * 2, "test": [scored] * 2}
+    ended = {"model": "", "context": 9, "gains": True, "scores": {"validation": ["kept"]}}
+    out.write_text(json.dumps(ended))
+    assert study.score_sets(wanted)["validation"] == ["kept", scored]  # goes on where it was ended
+    out.write_text(json.dumps(ended | {"context": 8}))
+    assert study.score_sets(wanted)["validation"] == [scored] * 2

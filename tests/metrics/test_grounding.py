@@ -10,10 +10,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from impatience.backends.llama_cpp import library
 from impatience.errors import ModelFilesError, OptionError
-from impatience.grounding import support
+from impatience.grounding import support, torch_reading
+from impatience.grounding.reading import Row
 from impatience.grounding.support import QUESTION, SupportReader
+from impatience.grounding.torch_reading import TorchReader
+from impatience.metrics import _decoder
 from impatience.metrics.grounding import Grounding
+from impatience.sources import PACKAGED
 from support.predictions import aggregates, prediction
 from support.toys import CHAT_TEMPLATE, TOKENIZERS, tiny_model
 
@@ -36,7 +41,39 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 def reader(folder: str, context: int | None = None, chat: bool = False) -> Any:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.chat_template = CHAT_TEMPLATE if chat else None
-    return SupportReader(AutoModelForCausalLM.from_pretrained(folder).eval(), tokenizer, context)
+    return SupportReader(TorchReader(AutoModelForCausalLM.from_pretrained(folder).eval(), tokenizer), context)
+
+
+def logits(one: Any, ids: list[int]) -> torch.Tensor:
+    found: torch.Tensor = one.model.model(torch.tensor([ids])).logits[0]
+    return found
+
+
+class Scripted:
+    """A model that finds each token as likely as a script says, and keeps the rows that it was asked."""
+
+    def __init__(self, chances: dict[int, float]) -> None:
+        self.tokenizer, self.chances, self.rows = TOKENIZERS["byte_level"](), chances, list[Row]()
+
+    def log_chances(self, rows: Any) -> list[list[list[float]]]:
+        self.rows += rows
+        return [[[math.log(self.chances.get(i, 0.001)) for i in ids] for ids in row.tokens] for row in rows]
+
+
+def test_a_model_is_asked_all_at_once_and_what_rows_share_is_the_source() -> None:
+    model = Scripted({})
+    one = SupportReader(model)
+    model.chances = {**dict.fromkeys(one._yes, 0.3 / len(one._yes)), **dict.fromkeys(one._no, 0.1 / len(one._no))}
+    values, words = one.measure([(SOURCE, "It is."), (SOURCE, "So.")], [(SOURCE, "Loaves sell.")])
+    assert values == pytest.approx([0.75, 0.75])
+    assert [word.word for word in words[0]] == ["Loaves", "sell"]
+    first, second, informed, blind = model.rows
+    assert first.shared == second.shared == informed.shared > 0
+    head = first.ids[: first.shared]
+    assert head == second.ids[: first.shared] == informed.ids[: first.shared]
+    assert model.tokenizer.decode(head).startswith(f"user: Text:\n{SOURCE}")
+    assert 0 < blind.shared <= min(blind.places)
+    assert SOURCE not in model.tokenizer.decode(blind.ids)
 
 
 def test_foreign_texts_are_counted_without_a_model() -> None:
@@ -58,7 +95,7 @@ def test_support_is_the_share_of_yes_among_yes_and_no(folder: str, chat: bool) -
     for source, said in PAIRS:
         question = QUESTION.format(text=source, statement=said)
         text = f"user: {question}\nassistant: " if chat else f"{question}\nAnswer:"
-        chances = one.model(torch.tensor([one.tokenizer(text).input_ids])).logits[0, -1].softmax(-1)
+        chances = logits(one, one.tokenizer(text).input_ids)[-1].softmax(-1)
         yes, no = (
             {one.tokenizer(form).input_ids[0] for form in (word, word.lower(), f" {word}", f" {word.lower()}")}
             for word in ("Yes", "No")
@@ -80,11 +117,13 @@ def test_a_gain_is_what_the_source_adds_to_the_likelihood_of_a_word(folder: str)
         pieces = [encode(before), *(encode(piece) for _, piece in support.split(text))]
         place = 1 + [name for name, _ in support.split(text)].index(word)
         head = [token for piece in pieces[:place] for token in piece]
-        odds = one.model(torch.tensor([head + pieces[place]])).logits[0].log_softmax(-1)
+        odds = logits(one, head + pieces[place]).log_softmax(-1)
         return sum(odds[len(head) - 1 + k, token].item() for k, token in enumerate(pieces[place]))
 
     for word in words:
-        informed, blind = (likelihood(before, said, word.word) for before in (f"{source}\n\nSummary:", "Summary:"))
+        informed, blind = (
+            likelihood(before, said, word.word) for before in (f"Text:\n{source}\n\nSummary:", "Summary:")
+        )
         assert (word.informed, word.blind) == pytest.approx((informed, blind), abs=1e-4)
         assert word.gain == pytest.approx(informed - blind, abs=1e-4)
     assert one.gains(PAIRS)[2] == []
@@ -92,7 +131,7 @@ def test_a_gain_is_what_the_source_adds_to_the_likelihood_of_a_word(folder: str)
 
 def test_texts_read_together_are_read_as_alone(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     together = reader(folder).support(PAIRS), reader(folder).gains(PAIRS)
-    monkeypatch.setitem(support._BATCH_ROWS, next(reader(folder).model.parameters()).device.type, 1)
+    monkeypatch.setitem(torch_reading._BATCH_ROWS, "cpu", 1)
     alone = reader(folder)
     assert together[0] == pytest.approx(alone.support(PAIRS), abs=1e-5)
     for a, b in zip(together[1], alone.gains(PAIRS), strict=True):
@@ -118,7 +157,7 @@ def test_a_text_has_the_mean_and_the_lowest_support_of_its_sentences(folder: str
     assert [word.word for word in words] == ["Anna", "sells", "loaves", "ferry", "late"]
     assert scores["gain"][0] == pytest.approx(sum(word.gain for word in words) / 5, abs=1e-5)
     assert math.isnan(scores["support"][1])
-    assert metric.facts() == {"model": folder, "context": 2048}
+    assert metric.facts() == {"model": folder, "backend": "", "context": 2048}
     metric.check()
 
 
@@ -136,3 +175,64 @@ def test_bad_options_are_refused(tmp_path: Path) -> None:
     tiny_model("t5").save_pretrained(tmp_path)
     with pytest.raises(OptionError, match="encoder-decoder"):
         Grounding(model=str(tmp_path)).check()
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The same model as a GGUF file and as a folder."""
+    if not library.is_installed():
+        pytest.skip("llama.cpp is not installed")
+    from support.tiny_gguf import write_tiny_gguf
+
+    folder = tmp_path_factory.mktemp("both")
+    write_tiny_gguf(folder / "tiny.gguf", folder / "model")
+    return str(folder / "tiny.gguf"), str(folder / "model")
+
+
+def test_llama_cpp_reads_as_torch_does(both: tuple[str, str]) -> None:
+    by_llama, by_torch = (Grounding(model=model, context=40).reader.measure(PAIRS, PAIRS) for model in both)
+    assert by_llama[0] == pytest.approx(by_torch[0], abs=1e-3)
+    for one, other in zip(by_llama[1], by_torch[1], strict=True):
+        assert [word.informed for word in one] == pytest.approx([word.informed for word in other], abs=0.02)
+        assert [word.blind for word in one] == pytest.approx([word.blind for word in other], abs=0.02)
+
+
+def test_a_source_is_read_once_and_scores_depend_on_nothing_else(
+    both: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from impatience.backends.llama_cpp.model import Context
+
+    alone = [Grounding(model=both[0]).reader.measure([pair], [pair]) for pair in PAIRS]
+    read, counts = Context.read, list[int]()
+
+    def counting(context: Context, ids: Any, places: Any = ()) -> Any:
+        counts.append(0 if places else len(ids))
+        return read(context, ids, places)
+
+    monkeypatch.setattr(Context, "read", counting)
+    one = Grounding(model=both[0]).reader
+    values, words = one.measure(PAIRS, PAIRS)
+    assert values == [value for (value,), _ in alone]
+    assert words == [word for _, (word,) in alone]
+    heads = {head.shared for head in one._heads([source for source, _ in PAIRS]).values()}
+    blind = one._blind_head.shared
+    assert sorted(filter(None, counts)) == sorted([*heads, blind])
+
+
+def test_the_library_is_chosen_by_the_model_or_named(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "qwen2.5-coder-1.5b-instruct"
+    monkeypatch.setattr(library, "find_spec", lambda _: object())
+    assert _decoder._gguf_file("grounding", name, "") is PACKAGED[name]
+    assert _decoder._gguf_file("grounding", name, "transformers") is None
+    assert _decoder._gguf_file("grounding", folder, "") is None
+    with pytest.raises(ModelFilesError, match=r"There is no file 'no\.gguf'"):
+        Grounding(model="no.gguf").check()
+    with pytest.raises(ModelFilesError, match="GGUF"):
+        Grounding(model=folder, backend="llama.cpp").check()
+    with pytest.raises(OptionError, match="backend='llama'"):
+        Grounding(model=folder, backend="llama").check()
+    monkeypatch.setattr(library, "find_spec", lambda _: None)
+    monkeypatch.delenv("IMPATIENCE_LLAMA_CPP", raising=False)
+    assert _decoder._gguf_file("grounding", name, "") is None  # converted and read by transformers
+    with pytest.raises(OptionError, match="xllamacpp"):
+        Grounding(model=name, backend="llama.cpp").check()

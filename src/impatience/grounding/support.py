@@ -5,27 +5,27 @@ Two measures, of any decoder:
     support   P(Yes), asked whether every detail of a statement is stated in the source
     gain      log p(word | source, text so far) - log p(word | text so far), of the words that carry meaning
 
-The model is given as it is, without a length signal. The loader decides where it runs, and in which type of numbers.
+The model is given as it is, without a length signal. Both begin with the source in the same words, so that a model that
+keeps what it has read reads the source once.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import torch
+from functools import cached_property
 
 from impatience.errors import OptionError
+from impatience.grounding.reading import LanguageModel, Row
 from impatience.grounding.words import is_function_word
 from impatience.user_text import encode_chats, encode_texts
 
 QUESTION = (
     "Text:\n{text}\n\nStatement:\n{statement}\n\nIs every detail of the statement stated in the text? Answer Yes or No."
 )
-_BATCH_TOKENS = {"cuda": 49_152, "cpu": 4_096}  # tokens that are read in one pass
-_BATCH_ROWS = {"cuda": 128, "cpu": 8}  # rows, of which many logits may be kept
+Pairs = Sequence[tuple[str, str]]
 _WORD = re.compile(r"\w+(?:[-'’.,]\w+)*")
 
 
@@ -47,48 +47,76 @@ class SupportReader:
     """A language model that reads a source and a statement about it.
 
     Args:
-        model: A decoder, ready to be called.
-        tokenizer: Its tokenizer; the question is asked as a chat if it has a chat template.
+        model: The model; the question is asked as a chat if its tokenizer has a chat template.
         context: The most tokens of a source that are read; None reads all of it.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, context: int | None = None) -> None:
-        self.model, self.tokenizer, self.context = model, tokenizer, context
-        self._device = next(model.parameters()).device
+    def __init__(self, model: LanguageModel, context: int | None = None) -> None:
+        self.model, self.tokenizer, self.context = model, model.tokenizer, context
         yes, no = (self._first_ids(word) for word in ("Yes", "No"))
         self._yes, self._no = sorted(yes - no), sorted(no - yes)
 
-    @torch.inference_mode()
-    def support(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    def support(self, pairs: Pairs) -> list[float]:
         """Return, for pairs of a source and a statement, how far the model believes that the source states it: P(Yes).
 
         Raises:
             OptionError: If the tokenizer begins both answers alike.
         """
-        if not (self._yes and self._no):
-            raise OptionError("The tokenizer begins Yes and No with the same token. Name another model.")
-        cut = self._cut([source for source, _ in pairs])
-        rows = self._ask(
-            [QUESTION.format(text=text, statement=said) for text, (_, said) in zip(cut, pairs, strict=True)]
-        )
-        found = [0.0] * len(rows)
-        for batch, logits, places in self._read(rows, [[len(row) - 1] for row in rows]):
-            chances = logits[range(len(batch)), [place[0] for place in places]].float().softmax(-1)
-            of_yes, of_no = chances[:, self._yes].sum(-1), chances[:, self._no].sum(-1)
-            for row, value in zip(batch, (of_yes / (of_yes + of_no).clamp(min=1e-9)).tolist(), strict=True):
-                found[row] = value
-        return found
+        return self.measure(pairs, [])[0]
 
-    def gains(self, pairs: Sequence[tuple[str, str]]) -> list[list[WordGain]]:
+    def gains(self, pairs: Pairs) -> list[list[WordGain]]:
         """Return, for pairs of a source and a text, the words of the text that carry meaning, with their gains."""
-        texts = self._encode([text for _, text in pairs])
-        cut = self._cut([source for source, _ in pairs])
-        informed = self._log_odds([f"{source}\n\nSummary:" for source in cut], texts)
-        blind = self._log_odds(["Summary:"] * len(pairs), texts)
-        return [
-            [WordGain(word, *odds) for (word, _), odds in zip(_with_meaning(text), zip(a, b, strict=True), strict=True)]
-            for text, a, b in zip(texts, informed, blind, strict=True)
+        return self.measure([], pairs)[1]
+
+    def measure(self, statements: Pairs, texts: Pairs) -> tuple[list[float], list[list[WordGain]]]:
+        """Return the support of statements and the gains of texts; a model may read a source of both once."""
+        heads = self._heads([source for source, _ in (*statements, *texts)])
+        pieces = self._encode([text for _, text in texts])
+        questions = self._questions(statements, heads)
+        informed = [_row(heads[source], text) for (source, _), text in zip(texts, pieces, strict=True)]
+        blind = [_row(self._blind_head, text) for text in pieces] if texts else []
+        found = self.model.log_chances([*questions, *informed, *blind])
+        answers, odds = found[: len(questions)], found[len(questions) :]
+        words = [
+            _gains(text, [one for (one,) in odds[at]], [one for (one,) in odds[len(texts) + at]])
+            for at, text in enumerate(pieces)
         ]
+        return [self._chance_of_yes(chances) for (chances,) in answers], words
+
+    def _chance_of_yes(self, log_chances: Sequence[float]) -> float:
+        chances = [math.exp(one) for one in log_chances]
+        return sum(chances[: len(self._yes)]) / max(sum(chances), 1e-9)
+
+    def _questions(self, pairs: Pairs, heads: dict[str, _Head]) -> list[Row]:
+        if pairs and not (self._yes and self._no):
+            raise OptionError("The tokenizer begins Yes and No with the same token. Name another model.")
+        asked = self._ask([QUESTION.format(text=heads[source].text, statement=said) for source, said in pairs])
+        told = [[*self._yes, *self._no]]
+        return [
+            Row(ids, [len(ids) - 1], told, heads[source].shared_with(ids))
+            for ids, (source, _) in zip(asked, pairs, strict=True)
+        ]
+
+    def _heads(self, sources: Sequence[str]) -> dict[str, _Head]:
+        """Return what stands before a text, by source."""
+        different = list(dict.fromkeys(sources))
+        texts = self._cut(different)
+        before = self._before([f"Text:\n{text}\n\nSummary:" for text in texts])
+        asked = self._ask([QUESTION.format(text=text, statement="x") for text in texts])
+        return {
+            source: _Head(text, ids, _shared(ids, question))
+            for source, text, ids, question in zip(different, texts, before, asked, strict=True)
+        }
+
+    @cached_property
+    def _blind_head(self) -> _Head:
+        (ids,) = self._before(["Summary:"])
+        return _Head("", ids, max(len(ids) - 1, 0))
+
+    def _before(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of unfinished messages: what they have in common with longer ones."""
+        shorter, longer = self._ask(texts), self._ask([f"{text} x" for text in texts])
+        return [a[: _shared(a, b)] for a, b in zip(shorter, longer, strict=True)]
 
     def _encode(self, texts: Sequence[str]) -> list[list[tuple[str, list[int]]]]:
         """Return the pieces of texts, encoded; all at once, because a tokenizer is slow to start."""
@@ -111,68 +139,51 @@ class SupportReader:
         """Return the beginnings of sources that are read."""
         if self.context is None:
             return list(sources)
-        different = list(dict.fromkeys(sources))
-        cut = {}
-        for source, ids in zip(
-            different, encode_texts(self.tokenizer, different, add_special_tokens=False), strict=True
-        ):
-            long = len(ids) > self.context
-            begun = self.tokenizer.decode(ids[: self.context], clean_up_tokenization_spaces=False) if long else source
-            cut[source] = begun
-        return [cut[source] for source in sources]
-
-    @torch.inference_mode()
-    def _log_odds(self, before: Sequence[str], texts: Sequence[list[tuple[str, list[int]]]]) -> list[list[float]]:
-        """Return the log-probability of each word that carries meaning, after what stands before the text."""
-        bos = [token for token in self.tokenizer("").input_ids if token == self.tokenizer.bos_token_id]
-        rows, sizes, wanted = [], [], []
-        for head, text in zip(encode_texts(self.tokenizer, before, add_special_tokens=False), texts, strict=True):
-            row, places = bos + head, list[int]()
-            for word, ids in text:
-                places += range(len(row) - 1, len(row) - 1 + len(ids)) if word else ()
-                row = row + ids
-            rows.append(row)
-            sizes.append([len(ids) for _, ids in _with_meaning(text)])
-            wanted.append(places)
-        found: list[list[float]] = [[] for _ in rows]
-        for batch, logits, kept in self._read(rows, wanted):
-            for at, (number, of_row) in enumerate(zip(batch, kept, strict=True)):
-                told = torch.tensor([rows[number][place + 1] for place in wanted[number]], device=logits.device).long()
-                chosen = logits[at, of_row].float()
-                odds = chosen.gather(-1, told[:, None])[:, 0] - chosen.logsumexp(-1)
-                found[number] = [part.sum().item() for part in odds.cpu().split(sizes[number])]
-        return found
-
-    def _read(
-        self, rows: Sequence[list[int]], wanted: Sequence[list[int]]
-    ) -> Iterator[tuple[list[int], torch.Tensor, list[list[int]]]]:
-        """Yield rows that are read together, their logits (B, kept, V), and where the wanted are in them."""
-        for batch in self._batches(rows):
-            ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(rows[row]) for row in batch], batch_first=True)
-            kept = sorted({place for row in batch for place in wanted[row]})
-            if not kept:
-                continue
-            at = {place: number for number, place in enumerate(kept)}
-            keep = torch.tensor(kept, device=self._device)
-            # Padding is on the right, where a causal model does not see it.
-            logits = self.model(ids.to(self._device), logits_to_keep=keep, use_cache=False).logits
-            yield batch, logits, [[at[place] for place in wanted[row]] for row in batch]
-
-    def _batches(self, rows: Sequence[list[int]]) -> Iterator[list[int]]:
-        """Yield positions of rows that are read together, rows of similar length."""
-        kind, batch = self._device.type, list[int]()
-        for row in sorted((row for row in range(len(rows)) if rows[row]), key=lambda row: len(rows[row])):
-            full = (len(batch) + 1) * len(rows[row]) > _BATCH_TOKENS[kind] or len(batch) == _BATCH_ROWS[kind]
-            if batch and full:
-                yield batch
-                batch = []
-            batch.append(row)
-        if batch:
-            yield batch
+        rows = encode_texts(self.tokenizer, sources, add_special_tokens=False)
+        return [
+            source
+            if len(ids) <= self.context
+            else self.tokenizer.decode(ids[: self.context], clean_up_tokenization_spaces=False)
+            for source, ids in zip(sources, rows, strict=True)
+        ]
 
 
-def _with_meaning(text: Sequence[tuple[str, list[int]]]) -> list[tuple[str, list[int]]]:
-    return [(word, ids) for word, ids in text if word]
+@dataclass(frozen=True)
+class _Head:
+    """What stands before a text."""
+
+    text: str  # the part of the source that is read
+    ids: list[int]
+    shared: int  # how many of them a question about the same source begins with
+
+    def shared_with(self, row: Sequence[int]) -> int:
+        return self.shared if list(row[: self.shared]) == self.ids[: self.shared] else 0
+
+
+def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many ids two rows begin with alike."""
+    differ = (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differ, min(len(one), len(other)))
+
+
+def _row(head: _Head, text: Sequence[tuple[str, list[int]]]) -> Row:
+    """Return a row that asks for each token of each word that carries meaning."""
+    ids, places = list(head.ids), list[int]()
+    for word, piece in text:
+        places += range(len(ids) - 1, len(ids) - 1 + len(piece)) if word else ()
+        ids += piece
+    return Row(ids, places, [[ids[place + 1]] for place in places], head.shared)
+
+
+def _gains(text: Sequence[tuple[str, list[int]]], informed: Sequence[float], blind: Sequence[float]) -> list[WordGain]:
+    """Add up the log-probabilities of the tokens of each word."""
+    words, begin = [], 0
+    for word, ids in text:
+        if word:
+            end = begin + len(ids)
+            words.append(WordGain(word, sum(informed[begin:end]), sum(blind[begin:end])))
+            begin = end
+    return words
 
 
 def split(text: str) -> list[tuple[str, str]]:

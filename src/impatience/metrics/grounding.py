@@ -21,7 +21,7 @@ from impatience.config import option
 from impatience.errors import OptionError
 from impatience.grounding import foreign_words
 from impatience.lengths import split_sentences
-from impatience.metrics._decoder import check_decoder, load_decoder
+from impatience.metrics._decoder import check_reader, load_reader
 from impatience.metrics.base import Aggregate, Column, Metric, Prediction
 
 if TYPE_CHECKING:
@@ -49,7 +49,12 @@ class Grounding(Metric):
         Aggregate("gain", "mean gain of words by the source, in nats", "higher", ("gain",)),
     )
 
-    model: str = option("", "decoder-only language model that reads source and text: a name or a folder; none if empty")
+    model: str = option(
+        "", "decoder-only language model that reads source and text: a name, a folder or a GGUF file; none if empty"
+    )
+    backend: str = option(
+        "", "what runs it: llama.cpp or transformers; if empty, llama.cpp where the model is a GGUF file"
+    )
     context: int = option(2048, "number of tokens at the beginning of a source that the model reads")
 
     def __post_init__(self) -> None:
@@ -60,7 +65,7 @@ class Grounding(Metric):
         """Check that the model exists and is decoder-only, without loading its weights."""
         super().check()
         if self.model:
-            check_decoder("grounding", self.model)
+            check_reader("grounding", self.model, self.backend)
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, list[float]]:
         """Compare each text with its source; NaN for a text without a source, or without a model."""
@@ -73,17 +78,15 @@ class Grounding(Metric):
 
     def facts(self) -> dict[str, Any]:
         """Return the model and its settings."""
-        return {"model": self.model, "context": self.context} if self.model else {"model": None}
+        facts = {"model": self.model, "backend": self.backend, "context": self.context}
+        return facts if self.model else {"model": None}
 
     @cached_property
     def reader(self) -> SupportReader:
-        """The model that reads, loaded once: in bfloat16 on a GPU."""
-        import torch
-
+        """The model that reads, loaded once."""
         from impatience.grounding.support import SupportReader
 
-        dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
-        return SupportReader(*load_decoder("grounding", self.model, dtype), context=self.context)
+        return SupportReader(load_reader("grounding", self.model, self.backend), self.context)
 
     def _read(self, predictions: Sequence[Prediction]) -> dict[str, list[float]]:
         columns = {name: [_NAN] * len(predictions) for name in ("support", "support_lowest", "gain")}
@@ -91,13 +94,15 @@ class Grounding(Metric):
         if not (self.model and read):
             return columns
         sentences = [(row, said) for row in read for said in split_sentences(predictions[row].text)]
-        support = self.reader.support([(predictions[row].source, said) for row, said in sentences])
+        support, gains = self.reader.measure(
+            [(predictions[row].source, said) for row, said in sentences],
+            [(predictions[row].source, predictions[row].text) for row in read],
+        )
         of_row: dict[int, list[float]] = {}
         for (row, _), value in zip(sentences, support, strict=True):
             of_row.setdefault(row, []).append(value)
         for row, values in of_row.items():
             columns["support"][row], columns["support_lowest"][row] = sum(values) / len(values), min(values)
-        gains = self.reader.gains([(predictions[row].source, predictions[row].text) for row in read])
         for row, words in zip(read, gains, strict=True):
             if words:
                 columns["gain"][row] = sum(word.gain for word in words) / len(words)

@@ -18,6 +18,7 @@ from impatience.decoding.kv_cache import token_bytes
 from impatience.decoding.packing import memory_budget
 from impatience.families import family_of, text_config
 from impatience.grounding.support import SupportReader
+from impatience.grounding.torch_reading import TorchReader
 from impatience.lengths import Unit
 from impatience.sources import resolve
 from impatience.training.teaching.asks import Document, prompts
@@ -116,7 +117,7 @@ class Author:
 
     def support(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Return, for pairs of a text and a statement, how far the model believes that the text states it: P(Yes)."""
-        return SupportReader(self.base, self.tokenizer).support(pairs)
+        return SupportReader(TorchReader(self.base, self.tokenizer)).support(pairs)
 
     @torch.inference_mode()
     def _draw(self, begun: Sequence[str], most: int, temperature: float = 1.0) -> list[str]:
