@@ -14,7 +14,8 @@ MODULES = (
     *("steps.budget", "steps.landing", "steps.repetition", "steps.sampling"),
     *("decoding.packing", "decoding.ranking", "decoding.results", "decoding.retries"),
     *("writing.documents", "writing.job_files", "writing.languages", "writing.long_texts", "writing.paragraphs"),
-    *("writing.presets", "writing.writing_systems", "cli.write", "cli.requests", "cli.serve"),
+    *("writing.presets", "writing.streaming", "writing.batch_job", "writing.writer", "writing.writing_systems"),
+    *("cli.write", "cli.requests", "cli.serve", "cli.bench", "server", "server.worker", "environment"),
 )
 STEPS = """
 import numpy as np
