@@ -92,6 +92,10 @@ def test_all_sides_take_turns_and_transformers_writes_no_long_text(
     ]
     assert report.first_text == {"no signal": (9, 9), "transformers": (12, 12)}
     assert report.memory == {side: n * 10**6 for n, side in enumerate(four, start=1)}
+    assert not any(
+        run.side == "transformers" for run in backends.backends(str(plain.file), (3,), 2, Setup(repeats=2)).runs
+    )
+    assert FakeProcess.turns[-1] != ("transformers", 3), "it is not even opened"
     ratios = [report.faster(run, "transformers") for run in report.runs]
     assert [ratio and ratio.median for ratio in ratios] == [4, 2, pytest.approx(4 / 3), None, None, None, None]
 

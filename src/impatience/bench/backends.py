@@ -103,12 +103,13 @@ def backends(model: str, targets: Sequence[int], against: int = 100, setup: Setu
     if reason := BACKENDS["llama_cpp"].why_not(model):
         raise OptionError(f"model={model!r}: {reason}")
     left_out = BACKENDS["transformers"].why_not(model) or ""
-    names = [side for side in SIDES if side != "transformers" or not left_out]
+    compared = not left_out and min(targets) <= against
+    names = [side for side in SIDES if side != "transformers" or compared]
     runs: list[SideRun] = []
     memory: dict[str, int] = {}
     with ExitStack() as stack:
         processes = {name: stack.enter_context(Process(name, model, *described)) for name in names}
-        if not left_out:
+        if compared:
             try:
                 processes["transformers"].write(2)
             except OptionError as error:
@@ -128,7 +129,7 @@ def backends(model: str, targets: Sequence[int], against: int = 100, setup: Setu
     timed = {name: backend for name, backend in _STARTED.items() if name in memory}
     starts = alternate({name: partial(run_once, model, _WORDS, backend) for name, backend in timed.items()}, repeats)
     first = {name: tuple(map(first_text, given)) for name, given in starts.items()}
-    libraries = ["llama.cpp"] if left_out else ["llama.cpp", "torch", "transformers"]
+    libraries = ["llama.cpp", *(("torch", "transformers") if "transformers" in memory else ())]
     about = environment() | {"seed": setup.seed, "device": "cpu", "libraries": libraries}
     return BackendsReport(about, model, setup.method, setup.prompt, tuple(runs), memory, first, left_out)
 
