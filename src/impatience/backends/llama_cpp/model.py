@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import c_float, c_void_p, cast, create_string_buffer
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,8 @@ class GgufModel:
         self.path, self.library = path, library()
         _check_file(path)
         self._model = self._load(path)
-        self._free = finalize(self, self.library.function("llama_model_free"), self._model)
+        self._weights = _Weights()  # held by each context until that is freed: Python frees a cycle in any order
+        finalize(self._weights, self.library.function("llama_model_free"), self._model)
         self.vocabulary = self.library("model_get_vocab", self._model)
         self.adapter: Any = None
         if self.library("model_has_encoder", self._model):
@@ -109,12 +110,12 @@ class Context:
         self._context = self._library("init_from_model", model._model, parameters)
         if not self._context:
             raise SourceError(f"There is no memory for a context of {room:,} tokens. Shorten the text.")
-        self._free = finalize(self, self._library.function("llama_free"), self._context)
+        finalize(self, _free_context, self._library.function("llama_free"), self._context, model._weights)
         threads = thread_count()
         self._library("set_n_threads", self._context, threads, threads)
         self._memory = self._library("get_memory", self._context)
         self._batch = self._library("batch_init", AT_ONCE, 0, 1)
-        self._free_batch = finalize(self, self._library.function("llama_batch_free"), self._batch)
+        finalize(self, self._library.function("llama_batch_free"), self._batch)
         if self.vectors:
             self.vectors.bind(self._context)
         if model.adapter is not None:
@@ -172,6 +173,14 @@ class Context:
 
     def _scores(self, place: int) -> Scores:
         return self._view(place).copy()
+
+
+class _Weights:
+    """Stands for a model's memory, which is freed when nothing refers to this any more."""
+
+
+def _free_context(free: Callable[[Any], None], context: Any, _: _Weights) -> None:
+    free(context)
 
 
 def _check_file(path: Path) -> None:
