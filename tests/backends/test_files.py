@@ -64,8 +64,10 @@ def test_a_missing_library_says_what_to_install(llama: Pair, monkeypatch: pytest
 
 def test_a_library_of_another_layout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "_CONTEXT_DEFAULTS", (1, 2, 3, 4))
+    path, kept = library.library().path, list(library._kept)
     with pytest.raises(OptionError, match="lays out the parameters"):
-        library.Library(library.library().path)
+        library.Library(path)
+    assert library._kept == kept, "it is not given a callback, which would be gone"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ TESTED = "xllamacpp 2026.10"
 EvaluateCallback = ctypes.CFUNCTYPE(c_bool, c_void_p, c_bool, c_void_p)
 _LOG_ERROR = 4
 _LogCallback = ctypes.CFUNCTYPE(None, c_int32, c_char_p, c_void_p)
+_kept: list[Any] = []  # callbacks of libraries, which stay loaded: they would call what is gone
 _SUFFIXES = (".so", ".pyd", ".dylib")
 _ROOM = 512  # bytes for a structure; all known versions have less than 200
 _CONTEXT_DEFAULTS = (512, 2048, 512, 1)  # n_ctx, n_batch, n_ubatch, n_seq_max
@@ -125,15 +126,15 @@ class Library:
                 f"{how_to_install(PACKAGE)}."
             ) from error
         self.version = _version(loaded)
-        self.errors: deque[str] = deque(maxlen=3)  # its last messages of that kind
-        self._log = _LogCallback(self._keep_errors)  # kept, or the library would call what is gone
-        self("log_set", self._log, None)
         defaults = self("context_default_params")
         if defaults.read(0, "<4I") != _CONTEXT_DEFAULTS:
             raise OptionError(
                 f"{path} lays out the parameters of a context in a way that this version does not know. {TESTED} is "
                 f"known to work."
             )
+        self.errors: deque[str] = deque(maxlen=3)  # its last messages of that kind
+        _kept.append(_LogCallback(self._keep_errors))
+        self("log_set", _kept[-1], None)
         self.callback_place = _find_callback(defaults)
         self("backend_init")
 
