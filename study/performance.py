@@ -18,6 +18,7 @@ from typing import Any, get_args, get_type_hints
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "docs" / name for name in ("performance.md", "scale.md")]
 BENCHES = {
+    "backends": ("bench.backends", "BackendsReport"),
     "batching": ("bench.batching", "BatchingReport"),
     "decode": ("bench.decoding", "DecodingReport"),
     "overhead": ("bench.overhead", "OverheadReport"),

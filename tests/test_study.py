@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import yaml
 
+from impatience.backends.llama_cpp.model import GgufModel
 from impatience.bench.base import BenchSetup, generate_options
 from impatience.config import build
 from impatience.control.generation import GenerateSteering
@@ -27,6 +28,7 @@ from impatience.strategies import STRATEGIES
 from impatience.training.recipe import load_recipe
 from impatience.training.shipped_recipes import find
 from impatience.vocabulary import Vocabulary
+from support.gguf_models import new_pair
 from support.results import judged
 
 STUDY = Path(__file__).parents[1] / "study"
@@ -108,6 +110,18 @@ def test_a_profile_lists_what_runs_in_a_step() -> None:
     assert 0 < found.kinds[-1].milliseconds <= found.kinds[0].milliseconds
     assert any(kind.name == "aten::addmm" or kind.name == "aten::mm" for kind in found.kinds)
     assert "2 rows, 4 tokens" in profiles.shown(found)
+
+
+def test_rows_and_contexts_of_llama_cpp_write_the_texts_of_one_at_a_time(tmp_path: Path) -> None:
+    rows, model = module("llama_rows"), GgufModel(new_pair(tmp_path, method="none").file)
+    alone = [rows.Rows(model, 1, 1, first).write(8)[0] for first in range(3)]
+    assert len({tuple(ids) for ids in alone}) == 3
+    together = rows.Rows(model, 3, 1)
+    assert together.write(8) == together.write(8) == alone
+    contexts = [rows.Rows(model, 1, 1, first) for first in range(3)]
+    rows.in_threads(contexts, 8)
+    assert [context.ids[0][rows.PROMPT :] for context in contexts] == alone
+    assert [texts for texts, _ in rows.ways(model, [2], 2).values()] == [1, 2, 2]
 
 
 def test_a_profile_of_control_tells_its_parts_and_leaves_all_as_it_was() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -14,7 +15,8 @@ MODULES = (
     *("steps.budget", "steps.landing", "steps.repetition", "steps.sampling"),
     *("decoding.packing", "decoding.ranking", "decoding.results", "decoding.retries"),
     *("writing.documents", "writing.job_files", "writing.languages", "writing.long_texts", "writing.paragraphs"),
-    *("writing.presets", "writing.writing_systems", "cli.write", "cli.requests", "cli.serve"),
+    *("writing.presets", "writing.streaming", "writing.batch_job", "writing.writer", "writing.writing_systems"),
+    *("cli.write", "cli.requests", "cli.serve", "cli.bench", "server", "server.worker", "environment"),
 )
 STEPS = """
 import numpy as np
@@ -79,3 +81,13 @@ def test_modules_are_imported_without_torch() -> None:
 @pytest.mark.slow
 def test_a_text_is_written_to_its_target_without_torch() -> None:
     assert run(STEPS) == "done\n"
+
+
+@pytest.mark.slow
+def test_the_environment_is_described_without_torch() -> None:
+    facts = json.loads(
+        run("import json; from impatience.environment import environment; print(json.dumps(environment()))")
+    )
+    assert (facts["torch"], facts["transformers"], facts["gpu"]) == (None, None, None)
+    assert facts["threads"] > 0
+    assert facts["llama.cpp"].startswith("in xllamacpp 20")

@@ -5,27 +5,35 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import sys
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from impatience.registry import is_installed
 from impatience.version import __version__
 
 
 def environment() -> dict[str, Any]:
-    """Return hardware, versions and commit as plain values."""
-    import torch
-    import transformers
+    """Return hardware, versions and commit as plain values; a library that is not installed has None."""
+    threads, gpu = thread_count(), None
+    if is_installed("torch"):
+        import torch
 
+        threads = torch.get_num_threads()
+        gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    llama = _version("xllamacpp")
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "threads": threads,
+        "gpu": gpu,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "transformers": transformers.__version__,
+        "torch": _version("torch"),
+        "transformers": _version("transformers"),
+        "llama.cpp": llama and f"in xllamacpp {llama}",
         "impatience": __version__,
         "commit": commit(),
     }
@@ -40,6 +48,18 @@ def commit() -> str | None:
         return str(run(["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]).stdout).strip()
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def thread_count() -> int:
+    """Return the number of processors that this process may use, or what ``OMP_NUM_THREADS`` says."""
+    chosen = os.environ.get("OMP_NUM_THREADS", "")
+    if chosen.isdigit() and int(chosen) > 0:
+        return int(chosen)
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def _version(package: str) -> str | None:
+    return version(package) if is_installed(package) else None
 
 
 def _cpu() -> str:

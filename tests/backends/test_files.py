@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import shutil
@@ -61,10 +62,13 @@ def test_a_missing_library_says_what_to_install(llama: Pair, monkeypatch: pytest
         library.library.__wrapped__()
 
 
-def test_a_library_of_another_layout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "_CONTEXT_DEFAULTS", (1, 2, 3, 4))
-    with pytest.raises(OptionError, match="lays out the parameters"):
-        library.Library(library.library().path)
+def test_a_library_of_another_layout_is_refused(llama: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = library.library().path
+    with monkeypatch.context() as changed, pytest.raises(OptionError, match="lays out the parameters"):
+        changed.setattr(library, "_CONTEXT_DEFAULTS", (1, 2, 3, 4))
+        library.Library(path)
+    gc.collect()
+    assert GgufModel(llama.file).layers == LAYERS, "it still has a function to log with"
 
 
 @pytest.mark.parametrize(
@@ -260,3 +264,20 @@ def test_a_request_that_is_too_long_is_refused(llama: Pair) -> None:
     long = llama.writer.write_many([Request("long", " ".join(CORPUS), 6, Unit.WORDS, Landing.EXACT)])[0]
     assert long.length == 6
     assert long.parts > 1
+
+
+def test_a_model_is_freed_after_its_contexts_also_in_a_cycle_of_references(
+    llama: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[str] = []
+    for name in ("llama_free", "llama_model_free"):
+        monkeypatch.setitem(library.library()._functions, name, lambda _, name=name: freed.append(name))
+    for order in range(2):
+        model: Any = GgufModel(llama.file)
+        model.contexts = [model.new_context(8, steered=False) for _ in range(2)]
+        if order:  # the collector takes what it has not moved yet first
+            gc.collect()
+        freed.clear()
+        model = None
+        gc.collect()
+        assert freed == ["llama_free", "llama_free", "llama_model_free"]

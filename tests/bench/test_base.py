@@ -12,7 +12,8 @@ import torch
 from rich.console import Console
 
 from impatience.bench import base
-from impatience.bench.base import BenchSetup, Report, ReportTable, Spread, alternate, paired_ratio
+from impatience.bench.base import BenchSetup
+from impatience.bench.reports import Report, ReportTable, Spread, alternate, paired_ratio
 from impatience.errors import OptionError
 
 

@@ -17,6 +17,7 @@ import torch
 
 from impatience.bench import base, overhead
 from impatience.bench.base import BenchSetup
+from impatience.bench.reports import Spread
 from impatience.errors import OptionError
 from impatience.methods import METHODS, AttentionMethod
 
@@ -53,8 +54,8 @@ def test_figures_of_known_times() -> None:
         10, 10, 10, (1.0, 2.0, 4.0), (2.0, 2.0, 6.0), 0.8, 1.0, (1.0, 1.0, 2.0), (1.0, 1.0, 3.0)
     )
     assert row.undisturbed == 1.25
-    assert row.ratio == base.Spread(1.0, 1.25, 1.5, 1.75, 2.0)
-    assert row.cpu_ratio == base.Spread(1.0, 1.0, 1.0, 1.25, 1.5)
+    assert row.ratio == Spread(1.0, 1.25, 1.5, 1.75, 2.0)
+    assert row.cpu_ratio == Spread(1.0, 1.0, 1.0, 1.25, 1.5)
     assert row.plain_seconds_per_token == 0.2
     assert row.extra_seconds_per_token.median == 0.1
 

@@ -46,4 +46,5 @@ def test_the_fields_that_are_shown() -> None:
         "parts": 1,
         "note": "",
         "drawn": False,
+        "backend": "",
     }

@@ -32,6 +32,7 @@ def test_a_reply_has_the_text_and_its_report(client: Client, writer: Writer) -> 
         "parts": 1,
         "note": "",
         "drawn": False,
+        "backend": "transformers",
         "taken_back": 0,
     }
 

@@ -232,6 +232,34 @@ def test_a_server_whose_model_hangs_tells_its_clients_and_ends_in_time() -> None
         assert process.wait(20) == 1
 
 
+READING = """
+import asyncio, os
+from impatience.cli import commands
+from impatience.server import service
+
+async def read(content, name):
+    with open(os.environ["PIPE"], "wb") as pipe:
+        pipe.write(b"x")
+    await asyncio.Event().wait()
+
+service.read_apart = read
+commands.main()
+"""
+
+
+def test_a_document_that_is_not_read_in_time_gets_an_error_and_the_exit_code_says_so(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    program = ("-c", READING)
+    with serve("toy-bart", "--stop-seconds", "1", program=program, PIPE=str(tmp_path / "pipe")) as (process, client):
+        connection = client.open("/v1/documents?name=a.pdf", b"The ferry.")
+        assert (tmp_path / "pipe").read_bytes() == b"x", "the document is being read"
+        process.send_signal(signal.SIGTERM)
+        reply = connection.getresponse()
+        assert (reply.status, json.loads(reply.read())["error"]["code"]) == (503, "stopping")
+        connection.close()
+        assert process.wait(20) == 1
+
+
 def test_the_command_reads_its_key_from_the_environment() -> None:
     with serve("toy-bart", IMPATIENCE_API_KEY=KEY) as (_, client):
         assert client("/v1/models").status == 401

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
+import json
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -198,6 +201,88 @@ def test_a_stopping_server_cancels_open_requests_after_its_deadline(
         server.stop()
         assert running_request.result().events[-1][1]["error"]["code"] == "stopping"
         held.release.set()
+
+
+class HeldDocuments:
+    """Holds documents back until ``release`` is called; ``names`` are those that are being read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names: list[str] = []
+        self._release = asyncio.Event()
+        monkeypatch.setattr("impatience.server.service.read_apart", self._read)
+
+    async def _read(self, content: bytes, name: str) -> str:
+        self._loop = asyncio.get_running_loop()
+        self.names.append(name)
+        await self._release.wait()
+        return content.decode()
+
+    def release(self) -> None:
+        self._loop.call_soon_threadsafe(self._release.set)
+
+
+def test_a_stopping_server_finishes_the_documents_that_it_reads(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = HeldDocuments(monkeypatch)
+    with running(writer) as (client, service, server), ThreadPoolExecutor(3) as pool:
+        replies = [pool.submit(client, f"/v1/documents?name={name}.pdf", b"The ferry.") for name in "abc"]
+        eventually(lambda: len(service.open_requests) == 3)
+        server.stop()
+        rejected = client("/v1/documents?name=d.pdf", b"The bridge.")
+        assert (rejected.status, rejected.error["code"]) == (503, "stopping")
+        held.release()
+        assert [reply.result().json for reply in replies] == [{"text": "The ferry."}] * 3
+    assert len(held.names) == 3
+    assert not server.gave_up
+
+
+def test_a_stopping_server_cancels_documents_after_its_deadline(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = HeldDocuments(monkeypatch)
+    with running(writer) as (client, service, server), ThreadPoolExecutor(3) as pool:
+        server.stop_seconds = 0.0
+        replies = [pool.submit(client, f"/v1/documents?name={name}.pdf", b"The ferry.") for name in "abc"]
+        eventually(lambda: len(service.open_requests) == 3)
+        server.stop()
+        for reply in [reply.result() for reply in replies]:
+            assert (reply.status, reply.error["code"], reply.headers["retry-after"]) == (503, "stopping", "5")
+    assert len(held.names) == 2, "the third one waited for its turn"
+    assert server.gave_up
+
+
+def test_documents_have_limits_of_number_and_time_like_texts(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = HeldDocuments(monkeypatch)
+    with running(writer, Limits(requests=1)) as (client, service, _):
+        connection = client.open("/v1/documents?name=a.pdf", b"The ferry.")
+        eventually(lambda: service.open_requests)
+        full = client("/v1/documents?name=b.pdf", b"The ferry.")
+        assert (full.status, full.error["code"]) == (429, "queue_full")
+        assert client.write(words=3).status == 429
+        connection.close()
+        eventually(lambda: not service.open_requests)
+    assert held.names == ["a.pdf"]
+    held = HeldDocuments(monkeypatch)
+    with running(writer, Limits(seconds=0.1)) as (client, service, server):
+        slow = client("/v1/documents?name=c.pdf", b"The ferry.")
+        assert (slow.status, slow.error["code"]) == (504, "timeout")
+        assert not service.open_requests
+    assert held.names == ["c.pdf"]
+    assert not server.gave_up
+
+
+def test_a_request_that_has_not_arrived_when_the_server_stops_gets_an_error(writer: Writer) -> None:
+    with running(writer) as (client, _, server):
+        connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=30)
+        connection.putrequest("POST", "/v1/documents?name=a.pdf")
+        connection.putheader("Content-Length", "100")
+        connection.endheaders(b"half")
+        eventually(lambda: server.server_state.tasks)
+        server.stop()
+        reply = connection.getresponse()
+        assert (reply.status, json.loads(reply.read())["error"]["code"]) == (503, "stopping")
+        connection.close()
 
 
 def test_a_client_that_disconnects_while_its_source_is_read_frees_its_slot(

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any
 
-from impatience.bench.base import BenchSetup, Report, ReportTable, generate_options, paired_ratio, timed
+from impatience.bench.base import BenchSetup, generate_options, timed
 from impatience.bench.decoding import ENDLESS
+from impatience.bench.reports import Report, ReportTable, paired_ratio
 from impatience.control.model import LengthControlled
 from impatience.decoding.base import TokenRequest
 from impatience.decoding.loop import DecodingLoop

@@ -14,7 +14,8 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from impatience.bench.base import BenchSetup, Report, ReportTable, Spread, copy_bandwidth, generate_options, timed
+from impatience.bench.base import BenchSetup, copy_bandwidth, generate_options, timed
+from impatience.bench.reports import Report, ReportTable, Spread
 from impatience.control.model import LengthControlled
 from impatience.decoding.base import TokenRequest
 from impatience.decoding.kv_cache import token_bytes

@@ -27,7 +27,8 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from impatience.bench.base import BenchSetup, Clock, Report, ReportTable, Spread, generate_options, paired_ratio
+from impatience.bench.base import BenchSetup, Clock, generate_options
+from impatience.bench.reports import Report, ReportTable, Spread, paired_ratio
 from impatience.errors import OptionError
 
 

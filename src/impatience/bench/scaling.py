@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from impatience.bench.base import Report, ReportTable, Spread, alternate, paired_ratio
+from impatience.bench.reports import Report, ReportTable, Spread, alternate, paired_ratio
 from impatience.engines import Engine, Task
 from impatience.engines.base import R, W
 from impatience.engines.ray import Ray, cluster

@@ -19,7 +19,8 @@ from threading import Thread
 
 import torch
 
-from impatience.bench.base import Clock, Report, ReportTable, Spread, alternate
+from impatience.bench.base import Clock
+from impatience.bench.reports import Report, ReportTable, Spread, alternate
 from impatience.environment import environment
 from impatience.server import Limits, Server, create_app, listen
 from impatience.writing.writer import Writer

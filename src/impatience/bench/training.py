@@ -20,7 +20,8 @@ import torch
 import transformers
 from torch import Tensor
 
-from impatience.bench.base import Report, ReportTable, build, find_device, shape_config
+from impatience.bench.base import build, find_device, shape_config
+from impatience.bench.reports import Report, ReportTable
 from impatience.config import build as build_config
 from impatience.control.attach import attach
 from impatience.control.model import LengthControlled

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from impatience.cli.options import Budget, DataFolder, Model, Seed, whole_numbers
+from impatience.cli.options import Backend, Budget, DataFolder, Model, Seed, whole_numbers
 from impatience.cli.serve import import_server
 from impatience.errors import OptionError
 
 if TYPE_CHECKING:
-    from impatience.bench.base import Report
+    from impatience.bench.reports import Report
 
 app = typer.Typer(help="Measure speed; both sides run in turns.", no_args_is_help=True)
 
@@ -46,8 +46,18 @@ def overhead(
     _show(overhead.overhead(setup, whole_numbers(targets, "--targets"), batch), out)
 
 
+_OF_SHAPES, _OF_BACKENDS = ("shape", "batches", "device", "dtype"), ("model",)
+
+
 @app.command()
 def decode(
+    context: typer.Context,
+    backend: Annotated[
+        str, Option(help="'transformers' times our loop there; 'llama.cpp' times a real model there and in torch.")
+    ] = "transformers",
+    model: Annotated[
+        str | None, Option(help="With llama.cpp: GGUF file, folder or hub name; by default our own model.")
+    ] = None,
     shape: _Shape = "smollm2",
     method: _Method = "glide",
     targets: _Targets = "100,1000",
@@ -60,10 +70,26 @@ def decode(
     seed: Seed = 0,
     out: _Out = None,
 ) -> None:
-    """Time our decoding loop against transformers' generate, and against the limit that memory sets."""
+    """Time our decoding loop against transformers' generate, and against the limit that memory sets.
+
+    With --backend llama.cpp, time a bare loop of llama.cpp, ours without and with a signal, and generate.
+    """
+    if backend not in ("transformers", "llama.cpp"):
+        raise OptionError(f"--backend {backend}: give transformers or llama.cpp.")
+    for name in _OF_SHAPES if backend == "llama.cpp" else _OF_BACKENDS:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise OptionError(f"--{name} has no meaning with --backend {backend}: leave it out.")
+    lengths, rows = whole_numbers(targets, "--targets"), whole_numbers(batches, "--batches")
+    if backend == "llama.cpp":
+        from impatience.bench import backends
+        from impatience.sources import default_model
+
+        name, common = model or default_model(), backends.Setup(method, prompt, repeats, seed)
+        _show(backends.backends(name, lengths, against, common), out)
+        return
     from impatience.bench import base, decoding
 
-    lengths, rows = whole_numbers(targets, "--targets"), whole_numbers(batches, "--batches")
     setup = base.BenchSetup(shape, method, prompt, repeats, seed, device, dtype)
     _show(decoding.decoding(setup, lengths, rows, against), out)
 
@@ -115,6 +141,7 @@ def training(
 @app.command()
 def start(
     model: Model = None,
+    backend: Backend = None,
     words: Annotated[int, Option(help="Words to ask for.")] = 40,
     repeats: Annotated[int, Option(help="Number of processes.")] = 5,
     out: _Out = None,
@@ -123,7 +150,7 @@ def start(
     from impatience.bench import startup
     from impatience.sources import default_model
 
-    _show(startup.start(model or default_model(), words, repeats), out)
+    _show(startup.start(model or default_model(), words, repeats, backend), out)
 
 
 @app.command()

@@ -96,6 +96,7 @@ class Generator(ABC):
 
     backend: str  # name of its backend
     eos: list[int]  # ids that end a text
+    writes_together = True  # whether the texts of a batch are written at the same time, not one after the other
     language_tokens = 0  # tokens that it must begin with, which are no part of a text
 
     def __init__(self, model: ModelFacts, encoder: Encoder, **settings: Any) -> None:

@@ -89,6 +89,10 @@ class AccessMiddleware:
             await self.app(scope, body, send_with_headers)
         except ApiError as error:
             await send_error(error)
+        except asyncio.CancelledError:  # the server ends before the request has arrived
+            if not status:
+                await send_error(ApiError(503, "The server stopped before it answered.", "stopping", retry_after=5))
+            raise
         except Exception:
             log.exception("A request to %s failed.", route)
             if not status:

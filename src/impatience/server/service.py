@@ -39,7 +39,7 @@ class Service:
     def __init__(self, writer: Writer, name: str, limits: Limits, *, log_texts: bool = False) -> None:
         self.writer, self.name, self.limits, self.log_texts = writer, name, limits, log_texts
         self.created = int(time.time())
-        self.open_requests: set[OpenRequest] = set()
+        self.open_requests: set[OpenRequest | OpenDocument] = set()
         self.metrics = ServerMetrics(lambda: len(self.open_requests), lambda: self.worker.waiting)
         self.worker = ModelWorker(writer, limits.budget, self.metrics.batch)
         self.draining = False
@@ -76,6 +76,13 @@ class Service:
         if self.draining:
             raise ApiError(503, "The server is stopping. Try again later, or elsewhere.", "stopping", retry_after=5)
 
+    def check_room(self) -> None:
+        """Raise the error for clients if the server is stopping, or has as many open requests as it takes."""
+        self.check_running()
+        if (count := len(self.open_requests)) >= self.limits.requests:
+            after = max(1, min(60, math.ceil(self._average_seconds)))
+            raise ApiError(429, f"The server has {count} open requests. Try again later.", "queue_full", None, after)
+
     async def accept(
         self, request: Request, *, pieces: bool, tries: int = 1, max_tokens: int | None = None
     ) -> OpenRequest:
@@ -83,10 +90,7 @@ class Service:
 
         ``max_tokens`` is the client's own limit.
         """
-        self.check_running()
-        if (count := len(self.open_requests)) >= self.limits.requests:
-            after = max(1, min(60, math.ceil(self._average_seconds)))
-            raise ApiError(429, f"The server has {count} open requests. Try again later.", "queue_full", None, after)
+        self.check_room()
         size = len(request.text) + len(request.instruction) + sum(len(text) for _, text in request.history)
         if size > (most := self.limits.source_characters):
             message = f"The text has {size:,} characters; this server accepts {most:,}. Shorten it."
@@ -102,12 +106,13 @@ class Service:
 
     async def read_document(self, content: bytes, name: str) -> str:
         """Return the text of a document; its name says what it is."""
-        self.check_running()
+        self.check_room()
+        document = OpenDocument(self.limits.seconds)
+        self.open_requests.add(document)
         try:
-            async with asyncio.timeout(limit := self.limits.seconds), self._documents:
-                return await read_apart(content, name)
-        except TimeoutError:
-            raise ApiError(504, f"The document was not read within {limit:g} seconds.", "timeout") from None
+            return await document.read(content, name, self._documents)
+        finally:
+            self.open_requests.discard(document)
 
     def record(self, result: Result, source: str, seconds: float) -> None:
         """Count and log a finished text."""
@@ -208,7 +213,7 @@ class OpenRequest:
         except TimeoutError:
             raise ApiError(504, f"The text was not finished within {limit:g} seconds.", "timeout") from None
         if isinstance(item, Cancelled):
-            raise ApiError(503, "The server stopped before the text was finished.", "stopping", retry_after=5)
+            raise _stopped("the text was finished")
         if isinstance(item, BaseException):
             raise item
         return item
@@ -217,3 +222,31 @@ class OpenRequest:
         """Pass on the number of source tokens, a piece, or what ends the request; call this in any thread."""
         with suppress(RuntimeError):  # the loop is closed: no client is left
             self._loop.call_soon_threadsafe(self._items.put_nowait, item)
+
+
+class OpenDocument:
+    """A document that waits for its turn, or is read; it has so many seconds for both."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._limit, self._cancelled = seconds, asyncio.timeout(seconds), False
+
+    async def read(self, content: bytes, name: str, turn: asyncio.Semaphore) -> str:
+        """Return the text of a document."""
+        try:
+            async with self._limit, turn:
+                return await read_apart(content, name)
+        except TimeoutError:
+            if self._cancelled:
+                raise _stopped("the document was read") from None
+            raise ApiError(504, f"The document was not read within {self._seconds:g} seconds.", "timeout") from None
+
+    def cancel(self) -> None:
+        """End the request without a text; call this in the event loop."""
+        if not self._limit.expired():
+            self._cancelled = True
+            self._limit.reschedule(asyncio.get_running_loop().time())
+
+
+def _stopped(event: str) -> ApiError:
+    """Return the error for a client whose request was cancelled before an event."""
+    return ApiError(503, f"The server stopped before {event}.", "stopping", retry_after=5)

@@ -110,8 +110,7 @@ class ModelWorker:
             while True:
                 self._drop_cancelled()
                 if self._queue:
-                    groups = pack_batches([text.size for text in self._queue], self.budget, self.writer.room)
-                    oldest = next(group for group in groups if 0 in group)
+                    oldest = self._with_oldest()
                     self._running = [self._queue[index] for index in sorted(oldest)]
                     self._queue = [text for index, text in enumerate(self._queue) if index not in oldest]
                     return self._running
@@ -119,6 +118,13 @@ class ModelWorker:
                     return []
                 self._changed.wait()
                 self._changed.wait_for(lambda: self._closed, _GATHER_SECONDS)
+
+    def _with_oldest(self) -> list[int]:
+        """Return the positions of the oldest text in the queue and of those that are written at the same time."""
+        if not self.writer.generator.writes_together:  # in a batch, the first ones would wait for the last
+            return [0]
+        groups = pack_batches([text.size for text in self._queue], self.budget, self.writer.room)
+        return next(group for group in groups if 0 in group)
 
     def _drop_cancelled(self) -> None:
         cancelled = [text for text in self._queue if text.stream.cancelled.is_set()]

@@ -38,6 +38,7 @@ class GgufGenerator(Generator):
     """Writes requests with a GGUF model; the settings are the options below."""
 
     backend = "llama.cpp"
+    writes_together = False
 
     def __init__(self, model: SteeredGguf, encoder: Encoder, **settings: Any) -> None:
         super().__init__(model, encoder, **settings)

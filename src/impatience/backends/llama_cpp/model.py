@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from ctypes import c_float, c_void_p, cast, create_string_buffer
 from pathlib import Path
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from impatience.backends.llama_cpp.library import Library, library
 from impatience.backends.llama_cpp.vectors import ControlVectors
+from impatience.environment import thread_count
 from impatience.errors import ModelFilesError, SourceError, UnsupportedModelError
 
 AT_ONCE = 512  # tokens that are read in one pass
@@ -191,14 +191,6 @@ class _Handle:
 def _free_context(library: Library, context: Any, batch: Any, *_kept: Any) -> None:
     library("batch_free", batch)
     library("free", context)
-
-
-def thread_count() -> int:
-    """Return the number of processors that this process may use, or what ``OMP_NUM_THREADS`` says."""
-    chosen = os.environ.get("OMP_NUM_THREADS", "")
-    if chosen.isdigit() and int(chosen) > 0:
-        return int(chosen)
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _check_file(path: Path) -> None:
