@@ -142,7 +142,7 @@ def test_a_job_takes_the_room_that_there_is_when_it_begins(
 ) -> None:
 
     def load_and_write(folder: Path, budget: int | None) -> Any:
-        return batch_job.load_and_write(str(folder), files_fingerprint(folder), budget, 1)
+        return batch_job.load_and_write(str(folder), None, files_fingerprint(folder), budget, 1)
 
     rooms = iter((60, 30, 20))
     monkeypatch.setattr(Writer, "budget", property(lambda self: next(rooms)))
@@ -319,6 +319,8 @@ def test_a_file_of_the_job_is_no_input(tmp_path: Path, writer: Writer, name: str
 def test_changed_weights_of_the_same_name_are_refused(tmp_path: Path, toy_folder: Path) -> None:
     source, out = make(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out.jsonl"
     folder = Path(shutil.copytree(toy_folder, tmp_path / "model"))
+    settings = json.loads((folder / "impatience.json").read_text())
+    (folder / "impatience.json").write_text(json.dumps(settings | {"crc32": {}}))  # as of weights that may change
     batch_job.write(load(folder, quiet=True), source, out, RowDefaults(), model="mine")
     assert batch_job.write(load(folder, quiet=True), source, out, RowDefaults(), model="mine").found == 1
     weights = bytearray((folder / "model.safetensors").read_bytes())
@@ -347,7 +349,7 @@ def test_a_changed_tokenizer_or_chat_template_is_refused(file: str, tmp_path: Pa
 
 def test_a_worker_with_other_weights_is_refused(toy_folder: Path) -> None:
     with pytest.raises(ModelFilesError, match="has other weights"):
-        batch_job.load_and_write(str(toy_folder), "another", None, 1)
+        batch_job.load_and_write(str(toy_folder), None, "another", None, 1)
 
 
 @pytest.mark.parametrize(("version", "which"), [(3, "an earlier"), (None, "an earlier"), (99, "a later")])
