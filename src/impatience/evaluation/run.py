@@ -23,7 +23,7 @@ from impatience.config import build
 from impatience.control.fingerprint import fingerprint, weights_fingerprint
 from impatience.control.loading import generation_settings, open_model
 from impatience.control.model import LengthControlled
-from impatience.data import Encoder, Request, Spec, checksum, load
+from impatience.data import Encoder, Example, Request, Spec, checksum, load
 from impatience.decoding.generator import TextGenerator
 from impatience.decoding.results import Result
 from impatience.engines import Engine, Task, in_order
@@ -122,6 +122,7 @@ def evaluate(
     unit: str = "tokens",
     metrics: Sequence[str | Metric] | None = DEFAULT_METRICS,
     limit: int | None = None,
+    sample: int | None = None,
     batch_size: int = 16,
     seed: int = 0,
     bucket: int = DEFAULT_BUCKET,
@@ -144,8 +145,9 @@ def evaluate(
         metrics: Metrics that score the texts: names, or metrics with their options; None leaves the scoring to
             ``scoring.score``, which may run on another machine.
         limit: Maximum number of examples.
+        sample: Number of those to use, drawn by their ids and the seed; all if there are no more.
         batch_size: Number of texts that are written at the same time.
-        seed: Seed of all sampling; greedy strategies do not use it.
+        seed: Seed of all sampling, of texts and of ``sample``; greedy strategies do not use it.
         bucket: Width of the buckets of target lengths.
         data_dir: Folder of named data sets, unless IMPATIENCE_DATA is set.
         name: Name in tables; by default that of the model and the strategy.
@@ -171,7 +173,9 @@ def evaluate(
     predictions = check_new(Path(out), resume=resume)
     if Spec.parse(data).template:
         raise OptionError(f"{data!r}: give the template as the option --template, not as part of the data.")
-    examples = load(data, split, data_dir=data_dir, limit=limit)
+    if sample is not None and sample < 1:
+        raise OptionError(f"sample={sample}: give at least 1.")
+    examples = draw(load(data, split, data_dir=data_dir, limit=limit), sample, seed)
     evaluated = model if isinstance(model, EvaluatedModel) else load_evaluated_model(model)
     generator = evaluated.generator
     chosen_strategy.check(generator)
@@ -199,6 +203,7 @@ def evaluate(
         "seed": seed,
         "batch_size": batch_size,
         "limit": limit,
+        **({} if sample is None else {"sample": sample}),
     }
     labels = dict.fromkeys(request.group for request in requests if request.group)
     origin = (name_from_anywhere(evaluated.source), evaluated.prompt, generator.settings, weights)
@@ -210,6 +215,13 @@ def evaluate(
         write_or_check_config(predictions, {"config": config, "count": len(requests), "groups": list(labels)})
         _write_missing(engine or choose_engine("local"), task, plan, predictions, on_progress)
         return None if metrics is None else score(Path(out), list(scorers.values()), bucket=bucket)
+
+
+def draw(examples: Sequence[Example], count: int | None, seed: int) -> list[Example]:
+    """Draw some examples, in their order; which ones depends on the seed and the ids alone."""
+    keys = [hashlib.sha256(f"{seed}:{example.id}".encode()).digest() for example in examples]
+    chosen = sorted(range(len(examples)), key=keys.__getitem__)[:count]
+    return [examples[index] for index in sorted(chosen)]
 
 
 def check_new(folder: Path, *, resume: bool) -> Predictions:
