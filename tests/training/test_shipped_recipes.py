@@ -100,11 +100,17 @@ def test_paper_recipes_cover_every_table_with_the_papers_settings() -> None:
         large_t5 = recipe.model.base == "google-t5/t5-large"
         part = recipe.train
         assert (part.betas, part.epsilon, part.learning_rate, part.batch_size) == ((0.9, 0.99), 1e-8, 1e-5, 5)
-        assert (part.accumulation, part.epochs, recipe.data.limit) == (1, 3, None)
+        assert (part.accumulation, part.epochs, recipe.data.limit, recipe.data.validation_limit) == (1, 10, None, None)
+        assert (part.schedule, part.max_grad_norm) == ("constant", 0)
+        assert (part.validate, part.early_stopping, part.keep) == ("epoch", 2, "best")
+        assert recipe.data.long_targets == ("leave_out" if recipe.data.train == "cnn_dailymail" else "error")
+        beams = {"num_beams": 4, "length_penalty": 1.5, "early_stopping": True}
+        assert recipe.generate == beams | ({} if recipe.data.train == "squad" else {"min_length": 12})
         assert recipe.data.max_source_tokens == (512 if large_t5 else 1024)
         assert recipe.data.prefix == ("summarize: " if large_t5 else "")
         assert recipe.data.template == ("question" if recipe.data.train == "squad" else "summarize")
-        assert recipe.model.options.get("noise", "paper") == "paper"
+        noise = {"pre": "paper", "rpe": 1, "lrpe": 0, "laam": 0}
+        assert recipe.model.options.get("noise") == noise.get(recipe.model.method)
         assert recipe.model.method in ("none", "laam") or recipe.model.options["strength"] == "raw"
 
 
@@ -119,6 +125,13 @@ def test_paper_recipes_of_one_model_and_data_set_differ_only_in_the_method() -> 
     for first, *others in groups.values():
         assert others
         assert all(other == first for other in others)
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.parent.name == "paper"], ids=name_of)
+def test_a_paper_recipe_says_whose_each_setting_is(file: Path) -> None:
+    head = "\n".join(line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
+    for words in ("# The paper's: ", "# The authors' code's: ", "# Ours: ", "# Hours and memory: "):
+        assert f"\n{words}" in head
 
 
 def test_recipes_are_found_by_name_or_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

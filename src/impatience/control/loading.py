@@ -18,8 +18,9 @@ from impatience.sources import resolve, toy
 
 
 def generation_settings(prompt: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that ``generate`` always gets with a model, from the prompt it was trained with."""
-    return {"no_loops": prompt["no_loops"]} if prompt.get("no_loops") else {}
+    """Return the arguments that ``generate`` always gets with a model, from the settings saved with it."""
+    loops = {"no_loops": prompt["no_loops"]} if prompt.get("no_loops") else {}
+    return loops | dict(prompt.get("generate", {}))
 
 
 def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControlled, dict[str, Any]]:

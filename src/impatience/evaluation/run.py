@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
 
 from impatience.config import build
 from impatience.control.fingerprint import fingerprint, weights_fingerprint
+from impatience.control.generate_options import check_generate
 from impatience.control.loading import generation_settings, open_model
 from impatience.control.model import LengthControlled
 from impatience.data import Encoder, Example, Request, Spec, checksum, load
@@ -44,7 +44,6 @@ from impatience.registry import nearest, require
 from impatience.sources.identity import check_fingerprint, name_from_anywhere
 from impatience.strategies import STRATEGIES, Strategy
 
-_RESERVED = {"num_return_sequences", "return_dict_in_generate", "transformers_version"}
 _IN_MEMORY = "in memory"
 _DEFAULT_PROMPT: dict[str, Any] = {"template": "summarize", "prefix": "", "max_source_tokens": 1024}
 
@@ -88,7 +87,7 @@ def load_evaluated_model(
         ModelFilesError: If there is no such model.
         OptionError: If an option is not accepted.
     """
-    _check_generate(generate or {})
+    check_generate(generate or {})
     if isinstance(model, LengthControlled):
         opened, name, source = model, type(unwrap(model.base)).__name__, _IN_MEMORY
         trained: dict[str, Any] = {}
@@ -245,17 +244,6 @@ def batches(requests: Sequence[Request], size: int) -> list[tuple[Request, ...]]
     """Group requests of similar length into batches, the longest first: what does not fit into memory fails at once."""
     order = sorted(requests, key=lambda request: (-request.target, -len(request.text), request.id))
     return [tuple(order[start : start + size]) for start in range(0, len(order), size)]
-
-
-def _check_generate(settings: Mapping[str, Any]) -> None:
-    """Check that ``generate`` accepts the settings, and that none changes the number or form of its results."""
-    known = sorted({"no_loops", *GenerationConfig().to_dict()} - _RESERVED)
-    for name in settings:
-        if name not in known:
-            raise OptionError(
-                f"generate.{name}: this cannot be set.{nearest(name, known)} Give no_loops, or a field of "
-                f"transformers' GenerationConfig except {', '.join(sorted(_RESERVED))}."
-            )
 
 
 def _parse_unit(name: str) -> Unit:
