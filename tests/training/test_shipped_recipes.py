@@ -6,6 +6,7 @@ Every file in recipes/ is tested, with the stand-ins of ``support.recipes`` for 
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import shutil
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from impatience.cli import main
 from impatience.errors import OptionError, UnsupportedModelError
@@ -24,6 +26,7 @@ from impatience.sources import PACKAGED, cache_folder
 from impatience.training import shipped_recipes
 from impatience.training.dry_run import plan
 from impatience.training.recipe import Recipe, load_recipe
+from impatience.training.shipped_recipes import find
 from support.recipes import KINDS, ROOT, TOY
 from support.toys import byte_level_tokenizer, tiny_model
 
@@ -132,6 +135,28 @@ def test_a_paper_recipe_says_whose_each_setting_is(file: Path) -> None:
     head = "\n".join(line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
     for words in ("# The paper's: ", "# The authors' code's: ", "# Ours: ", "# Hours and memory: "):
         assert f"\n{words}" in head
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fair-rates", "fair"])
+def test_the_fair_grid_can_be_planned(name: str, prepared: Path) -> None:
+    """A dry run of each row of the study that trains PRE and RPE alike, which is not run yet."""
+    content = yaml.safe_load((ROOT / "study" / f"{name}.yaml").read_text(encoding="utf-8"))
+    defaults, signals = content["defaults"]["set"], set()
+    for model in content["models"].values():
+        for row in content["rows"].values():
+            values = {**defaults, **model["set"], **row["set"]}
+            if "pulsation" in values["model.options"]:  # the bound of 512 dimensions; stand-ins have fewer
+                assert 0.99 < values["model.options"].pop("pulsation") / (512 * math.pi / 2) < 1
+            changes = {key: yaml.safe_dump(value) for key, value in values.items()}
+            planned = plan(load_recipe(find(model["recipe"]), changes))
+            assert planned.steps == 12 * planned.steps_per_epoch, "12 epochs"
+            assert planned.recipe.train.decoys == 0
+            assert planned.recipe.model.options.get("layers") is None, "at the input"
+            signals.add((planned.recipe.model.method, planned.recipe.model.options.get("strength", "matched")))
+            if planned.recipe.model.options.get("strength") == "raw":
+                assert planned.amplitude == 1
+    assert {(method, strength) for method in ("pre", "rpe") for strength in ("raw", "matched")} <= signals
 
 
 def test_recipes_are_found_by_name_or_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
