@@ -12,12 +12,9 @@ RMS = 0.5**0.5  # root mean square of cosine and sine pairs, and so of every sig
 
 
 def progress_ratio(ratio: Array, width: int, pulsation: float) -> Array:
-    """Return the impatience signal ξ(r) of Progress Ratio Embeddings, paired as in the authors' code.
+    """Return the impatience signal ξ(r) of Progress Ratio Embeddings, paired from 0 as in the authors' code.
 
         ξ(r)_i = cos(r · M · x_i) for even i, sin(r · M · x_i) for odd i,  x_i = 2⌊i/2⌋ / D,  i = 0 … D-1
-
-    The paper's eq. 3 counts from 1 and takes the sine at even j, so that its pairs lie one dimension further: it has no
-    sine of x = 0, and ends with one of x = 1. Nothing else differs.
 
     Args:
         ratio: (B, T) share of the target that is written, in [0, 1].
