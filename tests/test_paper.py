@@ -75,3 +75,23 @@ def test_the_fair_grid_is_announced_as_not_run() -> None:
         head = (ROOT / "study" / f"{name}.yaml").read_text(encoding="utf-8").partition("\n")[0]
         assert ("Not run yet: it needs a GPU" in head) != ran
     assert ("**Not run yet: it needs a GPU.**" in LOG) != ran
+
+
+@pytest.mark.parametrize(("name", "data"), [("XSum", "xsum"), ("CNN/DM", "cnn_dailymail")])
+@pytest.mark.parametrize("strategy", ["natural", "forced_eos"])
+def test_the_zero_shot_rows_are_what_their_reports_say(name: str, data: str, strategy: str) -> None:
+    report = json.loads((ROOT / "results" / "paper" / f"{data}-{strategy}.json").read_text(encoding="utf-8"))
+    config, scores = report["config"], {name: score["value"] for name, score in report["scores"].items()}
+    assert (config["data"], config["sample"], config["seed"], config["unit"]) == (data, 32, 0, "words")
+    (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| {name} | {strategy} |")]
+    cells = [cell.strip() for cell in row.strip("|").split("|")][2:]
+    shares = [f"{100 * scores[key]:.1f}" for key in ("rouge1", "rouge2", "rougeL")]
+    assert cells[4] == ", ".join(shares)
+    assert cells[5] == f"{scores['bleu']:.1f}, {scores['bleu_mean']:.1f}"
+    assert cells[6] == f"{100 * scores['foreign']:.1f}"
+    assert float(cells[2]) == pytest.approx(100 * scores["exact"], abs=0.05)
+    assert float(cells[3]) == pytest.approx(100 * scores["finished"], abs=0.05)
+    if strategy == "natural":
+        assert cells[0] == f"{scores['mae']:.1f} ± {scores['sd']:.1f}"
+        assert cells[1].startswith(f"{100 * scores['relative_error']:.1f} (")
+        assert scores["bias"] == scores["mae"], "every miss is above the target"
