@@ -127,10 +127,14 @@ def test_what_is_left_of_a_command(tmp_path: Path) -> None:
 def test_a_line_that_fails_stops_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """Its own process and message are those of a user; here a program that only fails stands for it."""
     failing = tmp_path / "fails"
-    failing.write_text("#!/bin/sh\nexit 3\n")
+    failing.write_text('#!/bin/sh\necho "$IMPATIENCE_HUB $IMPATIENCE_DATA" > seen\nexit 3\n')
     failing.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(failing))
-    run("reproduce", "T1", "--folder", str(tmp_path), monkeypatch=monkeypatch, code=2)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IMPATIENCE_HUB", "hub")
+    monkeypatch.setenv("IMPATIENCE_DATA", "parts of the sets")
+    run("reproduce", "T1", "--folder", "there", monkeypatch=monkeypatch, code=2)
+    assert (tmp_path / "there" / "seen").read_text() == f"{tmp_path / 'hub'} \n", "from wherever it is named"
     err = capsys.readouterr().err
     assert "[1/" in err
     assert "[2/" not in err

@@ -353,6 +353,20 @@ def test_the_model_of_the_best_epoch_is_kept(
     assert kept == ({"checkpoint-6", "checkpoint-9"} if keep == "best" else {"checkpoint-9"})
 
 
+def test_a_run_that_was_killed_before_it_saved_keeps_the_best_too(tmp_path: Path) -> None:
+    recipe = toy(**EPOCHS, train__keep="best", train__learning_rate=1)  # too fast, so that some epoch is worse
+    folder = train(recipe, tmp_path / "run")
+    losses = {line["step"]: line["eval_loss"] for line in Run(folder).metrics() if "eval_loss" in line}
+    assert min(losses, key=losses.__getitem__) < max(losses), "or this test would show nothing"
+    first = {name: weight.clone() for name, weight in load_file(folder / "model" / "model.safetensors").items()}
+    shutil.rmtree(folder / "model")
+    (folder / "README.md").unlink()
+    train(recipe, folder, resume=True)
+    again = load_file(folder / "model" / "model.safetensors")
+    assert first.keys() == again.keys()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
 def test_keeping_the_best_needs_a_checkpoint_at_each_validation() -> None:
     with pytest.raises(OptionError, match=r"train\.keep=best needs a checkpoint at each validation"):
         toy(train__keep="best", train__eval_steps=12, train__save_steps=8)

@@ -25,6 +25,7 @@ _TINY = {
     "evaluate": "--limit 3 --batch-size 3",
 }
 """What makes lines quick on stand-ins; of two values the last one counts."""
+_HUB = "IMPATIENCE_HUB"
 _WITHOUT = "IMPATIENCE_DATA"  # a data folder may have parts of the sets, which are for measuring only
 
 
@@ -114,6 +115,7 @@ def _metrics(report: Path) -> set[str]:
 def _in_process_of_its_own(words: list[str], place: Path) -> None:
     """Run a command in a process of its own, which gives back all memory when it ends."""
     environment = {name: value for name, value in os.environ.items() if name != _WITHOUT}
+    environment |= {_HUB: str(Path(hub).absolute())} if (hub := environment.get(_HUB)) else {}
     done = subprocess.run([sys.executable, "-m", "impatience.cli", *words], cwd=place, env=environment, check=False)
     if done.returncode:
         raise RunError(
@@ -130,7 +132,7 @@ def _on_stand_ins(folder: Path) -> Iterator[Run]:
 
     folder = folder.absolute()
     make_hub(folder / "hub")
-    now = {"IMPATIENCE_HUB": str(folder / "hub"), "IMPATIENCE_CACHE": str(folder / "cache")}
+    now = {_HUB: str(folder / "hub"), "IMPATIENCE_CACHE": str(folder / "cache")}
     before = {name: os.environ.get(name) for name in (*now, _WITHOUT)}
     os.environ.update(now)
     os.environ.pop(_WITHOUT, None)
