@@ -25,10 +25,10 @@ MODELS = {"marian": "Marian (opus-mt-fr-en)", "t5": "T5 (flan-t5-small)", "smol"
 MODELS |= {"135m": "SmolLM2-135M", "500m": "Qwen2.5-Coder-0.5B", "1500m": "Qwen2.5-Coder-1.5B"}
 ROWS = {
     "paper-none": "none",
-    "paper-pre": "PRE, raw ξ at the input (paper)",
-    "paper-rpe": "RPE at the input",
-    "paper-lrpe": "LRPE at the input",
-    "paper-laam": "LAAM",
+    "paper-pre": "PRE, raw, paper's noise, input",
+    "paper-rpe": "RPE, matched, step noise, input",
+    "paper-lrpe": "LRPE, matched, step noise, input",
+    "paper-laam": "LAAM, paper's noise",
     "pre": "PRE, layers and decoys",
     "rpe": "RPE, layers and decoys",
     "lrpe": "LRPE, layers and decoys",
@@ -115,7 +115,7 @@ def figure() -> Any:
     axes.spines[["top", "right"]].set_visible(False)
     for index, (_, name, colour) in enumerate(sorted(ends, reverse=True)):
         drawn.text(0.69, 0.79 - 0.07 * index, name, color=colour, size=11.5)
-    legend = "The band of the training is grey;\nwhat is dotted is as in the paper."
+    legend = "The band of the training is grey. Dotted:\nno decoys, at the input or in attention."
     drawn.text(0.69, 0.12, legend, size=10.5, color=drawing.SOFT)
     return drawn
 

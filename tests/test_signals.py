@@ -24,7 +24,7 @@ def grid(places: list[tuple[int, int]]) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("pulsation", [None, 3.0])
-def test_pre_is_equation_3(width: int, pulsation: float | None) -> None:
+def test_pre_is_equation_3_with_pairs_that_are_counted_from_0(width: int, pulsation: float | None) -> None:
     progress, target = grid(PLACES)
     signal = METHODS["pre"].from_options(pulsation=pulsation).embedding(progress, target, width)
     for row, (p, t) in enumerate(PLACES):
@@ -51,6 +51,19 @@ def test_lrpe_is_appendix_g(width: int) -> None:
         for i in range(width):
             angle = p / t ** (i / width)
             assert signal[row, 0, i] == pytest.approx(math.cos(angle) if i % 2 == 0 else math.sin(angle), abs=1e-4)
+
+
+def test_lenemb_has_a_row_of_a_table_for_each_count() -> None:
+    method, table = METHODS["lenemb"](), torch.randn(8, 16)
+    assert isinstance(method, EmbeddingMethod)
+    counts = {0: table[0], 3: table[3], 7: table[7], 300: table[7], 2.25: 0.75 * table[2] + 0.25 * table[3]}
+    progress, target = torch.zeros(len(counts), 1), torch.tensor([[float(count)] for count in counts])
+    found = method.embedding(progress, target, 8)[:, 0]
+    strong = RMS * 8**0.5
+    torch.testing.assert_close(found @ table, strong * torch.stack(list(counts.values())), atol=1e-5, rtol=1e-5)
+    assert found[0].square().mean().sqrt() == pytest.approx(RMS)
+    with pytest.raises(OptionError, match="lenemb learns its table at layers"):
+        METHODS["lenemb"].from_options(layers=None)
 
 
 @pytest.mark.parametrize(("countdown", "share"), [(24, 0.5), (5, 0.8)])

@@ -12,7 +12,7 @@ RMS = 0.5**0.5  # root mean square of cosine and sine pairs, and so of every sig
 
 
 def progress_ratio(ratio: Array, width: int, pulsation: float) -> Array:
-    """Return the impatience signal ξ(r) of Progress Ratio Embeddings (paper, eq. 3).
+    """Return the impatience signal ξ(r) of Progress Ratio Embeddings, paired from 0 as in the authors' code.
 
         ξ(r)_i = cos(r · M · x_i) for even i, sin(r · M · x_i) for odd i,  x_i = 2⌊i/2⌋ / D,  i = 0 … D-1
 

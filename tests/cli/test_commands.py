@@ -48,6 +48,7 @@ metrics
 protocols
 strategies
 compare
+reproduce
 """
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from impatience import attach
-from impatience.control.loading import generation_settings, open_model
+from impatience.control.generate_options import generation_settings
+from impatience.control.loading import open_model
 from impatience.errors import ModelFilesError
 from impatience.sources.identity import name_from_anywhere
 from support.toys import byte_level_tokenizer, tiny_model

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,3 +61,23 @@ def test_unreachable_hub_set_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(OptionError, match=r'pip install -e "\.\[train\]"'):
         load("xsum")
+
+
+@pytest.mark.parametrize(
+    "file", ["train.jsonl", "train-00000-of-00001.jsonl", "train/0000.jsonl", "default/train/0000.jsonl"]
+)
+def test_a_folder_can_stand_for_the_hub(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    monkeypatch.setenv("IMPATIENCE_HUB", str(tmp_path))
+    place = tmp_path / "EdinburghNLP" / "xsum" / file
+    place.parent.mkdir(parents=True)
+    place.write_text(json.dumps(HUB["xsum"][0]) + "\n")
+    assert [(e.id, e.source, e.target) for e in load("xsum", "train")] == [("x", "News.\nMore.", "Short.")]
+    before = checksum("xsum", "train")
+    place.write_text(json.dumps(HUB["xsum"][0] | {"summary": "Other."}) + "\n")
+    assert checksum("xsum", "train") != before
+    with pytest.raises(DataError, match=r"has no file of the split 'validation', e\.g\. validation-00000"):
+        load("xsum", "validation")
+    monkeypatch.setenv("IMPATIENCE_HUB", str(tmp_path / "empty"))
+    with pytest.raises(OptionError, match=r'pip install -e "\.\[train\]"'):
+        load("xsum", "train")

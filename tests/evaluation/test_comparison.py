@@ -49,6 +49,9 @@ def test_buckets_hold_every_text_once(width: int, reports: tuple[LoadedReport, .
         for place, one in enumerate(reports):
             assert bucket.mae[place] == pytest.approx(one.rows.errors[inside].mean())
             assert bucket.outliers[place] == pytest.approx((one.rows.errors[inside] > 20).mean())
+            assert bucket.kept[place] == (one.rows.errors[inside] <= 20).sum()
+    shown = tables_by_name(found)["bucket-outliers"].rows[0]
+    assert [cell.text.partition(" ")[2] for cell in shown[2:]] == [f"({kept})" for kept in found.buckets[0].kept]
 
 
 def test_quartiles_equal_those_of_numpy(comparison: Comparison, reports: tuple[LoadedReport, ...]) -> None:
@@ -60,6 +63,18 @@ def test_quartiles_equal_those_of_numpy(comparison: Comparison, reports: tuple[L
                 values.max(),
                 pytest.approx(values.std()),
             )
+
+
+def test_every_score_of_a_text_has_quartiles(comparison: Comparison, reports: tuple[LoadedReport, ...]) -> None:
+    for summary, one in zip(comparison.reports, reports, strict=True):
+        values = 100 * one.rows.numbers("rougeL")
+        spread = summary.columns["rougeL %"]
+        assert [spread.mean, spread.q1, spread.median] == pytest.approx(
+            [values.mean(), *np.percentile(values, [25, 50])]
+        )
+        assert "exact %" not in summary.columns, "quartiles of zeros and ones say nothing"
+    named = [row[0].text for row in tables_by_name(comparison)["quartiles"].rows]
+    assert {"written length", "absolute error", "rougeL %"} <= set(named)
 
 
 def test_another_baseline_reverses_the_signs(comparison: Comparison, reports: tuple[LoadedReport, ...]) -> None:

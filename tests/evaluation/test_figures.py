@@ -75,6 +75,10 @@ def test_errors_have_a_box_for_every_bucket_and_one_scale(reports: tuple[LoadedR
         starts = one.rows.numbers("target") // 250
         assert means == pytest.approx([one.rows.errors[starts == start].mean() for start in range(4)])
         assert axes.get_title("right") == f"MAE {one.rows.errors.mean():,.2f}"
+        beyond = [line.get_ydata() for line in axes.lines if line.get_marker() == "."]
+        inside = [one.rows.errors[starts == start] for start in range(4)]
+        expected = [((e > np.percentile(e, 95)) | (e < np.percentile(e, 5))).sum() for e in inside]
+        assert list(map(len, beyond)) == expected, "texts beyond the whiskers are points"
 
 
 def test_errors_far_apart_are_on_a_logarithmic_scale(reports: tuple[LoadedReport, ...]) -> None:

@@ -27,7 +27,7 @@ from impatience.errors import (
     UnsupportedModelError,
 )
 from impatience.evaluation.report import EvalReport
-from impatience.evaluation.run import batches, evaluate, load_evaluated_model
+from impatience.evaluation.run import batches, draw, evaluate, load_evaluated_model
 from impatience.lengths import Unit, measure
 from impatience.metrics import Aggregate, Column, Metric, Prediction
 from impatience.protocols import PROTOCOLS
@@ -297,3 +297,18 @@ def test_a_run_without_a_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(ModelFilesError, match="has no model yet"):
         load_evaluated_model(tmp_path)
+
+
+def test_a_sample_depends_on_the_seed_and_the_ids_alone(data: Path, tmp_path: Path) -> None:
+    examples = load(str(data), "test")
+    chosen = draw(examples, 5, seed=1)
+    assert len(chosen) == 5
+    assert [example for example in examples if example in chosen] == chosen, "in their order"
+    assert draw(examples[::-1], 5, seed=1)[::-1] == chosen
+    assert draw(examples, 5, seed=2) != chosen
+    assert draw(examples, 10**6, seed=1) == draw(examples, None, seed=1) == examples
+    report = evaluate(toy_model("toy-bart"), str(data), tmp_path, sample=5, seed=1)
+    assert {row["id"] for row in read_rows(tmp_path)} == {example.id for example in chosen}
+    assert report.config["sample"] == 5
+    with pytest.raises(OptionError, match="sample=0: give at least 1"):
+        evaluate(toy_model("toy-bart"), str(data), tmp_path / "none", sample=0)

@@ -50,10 +50,31 @@ def test_bleu_of_many_resamples_is_that_of_each() -> None:
 
     texts, others = jumbled(9, 12), jumbled(9, 12, 1)
     columns = Bleu().score([prediction(text, other) for text, other in zip(texts, others, strict=True)])
-    table = np.array(list(columns.values()))
+    aggregate, _ = Bleu.aggregates
+    table = np.array([columns[name] for name in aggregate.columns])
     draws = np.random.default_rng(0).integers(9, size=(50, 9))
-    (aggregate,) = Bleu.aggregates
     found = aggregate.formula(*table[:, draws].sum(axis=2))
     for places, score in zip(draws, found, strict=True):
         theirs = sacrebleu.corpus_bleu([texts[i] for i in places], [[others[i] for i in places]]).score
         assert score == pytest.approx(theirs, rel=1e-12)
+
+
+def test_the_mean_of_the_texts_own_bleu_is_not_smoothed() -> None:
+    whole, part, none = "a b c d e", "a b c d f g", "a b y z"
+    predictions = [prediction(whole, whole), prediction(whole, part), prediction(none, "a b c d"), prediction("a")]
+    own = 100 * math.exp(1 - 6 / 5) * (1 / 5) ** (1 / 4)
+    found = Bleu().score(predictions)["text_bleu"]
+    assert found[:3] == pytest.approx([100, own, 0]), "the third shares no three words in a row"
+    assert math.isnan(found[3])
+    assert aggregates(Bleu(), predictions)["bleu_mean"] == pytest.approx((100 + own) / 3)
+    assert aggregates(Bleu(), [prediction("", "a b c"), prediction("a b c", "a b c")])["bleu_mean"] == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_texts_own_bleu_is_the_librarys(seed: int) -> None:
+    import sacrebleu
+
+    texts, others = jumbled(6, 40, seed), jumbled(6, 30, seed + 10)
+    found = Bleu().score([prediction(text, other) for text, other in zip(texts, others, strict=True)])["text_bleu"]
+    theirs = [sacrebleu.corpus_bleu([a], [[b]], smooth_method="none").score for a, b in zip(texts, others, strict=True)]
+    assert found == pytest.approx(theirs, rel=1e-12)

@@ -76,7 +76,7 @@ def known(row: dict[str, float]) -> set[str]:
 
 ERROR_COLUMNS = {f"error_{name}" for name in ERRORS}
 FAITHFUL = {"faithfulness", *ERROR_COLUMNS}
-DELTA = {"faithfulness_delta", "faithfulness_delta_squared"}
+DELTA = {"faithfulness_delta", "faithfulness_delta_squared", "faithfulness_distance"}
 FACTS = {"completeness", "conciseness"}
 
 
@@ -93,6 +93,7 @@ def test_shares_equal_those_worked_by_hand(judge: Judge, server: Server) -> None
     assert row["faithfulness_reference"] == pytest.approx(3 / 4)
     assert row["faithfulness_delta"] == pytest.approx(2 / 3 - 3 / 4)
     assert row["faithfulness_delta_squared"] == pytest.approx((2 / 3 - 3 / 4) ** 2)
+    assert row["faithfulness_distance"] == pytest.approx(3 / 4 - 2 / 3), "the paper's, without the sign"
     assert row["unparsable"] == 0
     assert len(server.seen) == 4
 
@@ -138,6 +139,9 @@ def test_aggregates_use_known_columns(judge: Judge) -> None:
     deltas = np.array([0.25, -0.5, 0.0, 1.0])
     (spread,) = (aggregate for aggregate in judge.aggregates if aggregate.name == "judge_faithfulness_delta_sd")
     assert spread.formula(deltas.mean(), (deltas**2).mean()) == pytest.approx(deltas.std())
+    assert directions["judge_faithfulness_distance"] == "lower"
+    (spread,) = (aggregate for aggregate in judge.aggregates if aggregate.name == "judge_faithfulness_distance_sd")
+    assert spread.formula(abs(deltas).mean(), (deltas**2).mean()) == pytest.approx(abs(deltas).std())
 
 
 # Requests

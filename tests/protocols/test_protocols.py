@@ -65,14 +65,15 @@ def test_references_of_one_source_can_be_merged() -> None:
     [
         ("42abc", 1000, 420),  # 42 % of 1,000
         ("4f2abc", 1000, 420),  # the digits need not stand together
-        ("f0a7c", 1200, 240),  # 07 is held to 20 %
+        ("f0a7c", 1010, 202),  # 07 is held to 20 %
         ("99aa", 1000, 950),  # 99 is held to 95 %
-        ("99aa", 1100, 1000),  # 1,045 is held to 1,000
+        ("99aa", 1100, 972),  # the source is cut to 1,024
+        ("60aa", 9999, 614),
         ("50aa", 300, 200),  # 150 is held to 200
         ("33aa", 1001, 330),  # 330.33 is rounded down
         ("21aa", 100, 200),  # even where the source has less
-        ("abc7", 1500, 300),  # one digit: 7, held to 20 %
-        ("abcd", 1500, 300),  # none: 0, held to 20 %
+        ("abc7", 1000, 500),  # one digit: 50 %
+        ("abcd", 1000, 500),  # none: 50 %
     ],
 )
 def test_the_authors_rule(name: str, words: int, target: int) -> None:

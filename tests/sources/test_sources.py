@@ -10,6 +10,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from impatience.control.model import LengthControlled
 from impatience.errors import ModelFilesError
 from impatience.sources import resolve
+from impatience.sources.hub_folder import in_hub_folder
 
 Hub = Callable[[Exception | None], list[str]]
 
@@ -105,3 +106,14 @@ def test_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (tmp_path / "model.gguf").touch()
     with pytest.raises(ModelFilesError, match=r"model\.gguf cannot be converted: .* Is the file whole"):
         resolve("model.gguf")
+
+
+def test_a_folder_can_stand_for_the_hub(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requested = hub(None)
+    model = tmp_path / "mirror" / "org" / "model"
+    model.mkdir(parents=True)
+    monkeypatch.setenv("IMPATIENCE_HUB", str(tmp_path / "mirror"))
+    assert resolve("org/model") == str(model)
+    assert requested == []
+    assert resolve("org/other") == "org/other", "what is not in the folder is the hub's"
+    assert in_hub_folder("../mirror/org") is in_hub_folder("") is in_hub_folder(str(model)) is None

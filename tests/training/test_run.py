@@ -23,8 +23,10 @@ import impatience
 from impatience import LengthControlled, Request
 from impatience.data import Example, load
 from impatience.errors import DataError, OptionError
+from impatience.evaluation.run import evaluate, load_evaluated_model
 from impatience.lengths import Unit, measure
 from impatience.sources import toy as toy_models
+from impatience.training import trainer as trainers
 from impatience.training.recipe import load_recipe
 from impatience.training.run import build_model, encode, sentence_copies, templates, train
 from impatience.training.run_folder import Run
@@ -320,3 +322,65 @@ def test_data_set_may_name_a_template() -> None:
     assert len(encode(recipe, "train", model, tokenizer, None)) == 120
     with pytest.raises(DataError, match=r"must have the form 'answer: … context: …'"):
         encode(toy(data__train="['toy?template=question']"), "train", model, tokenizer, None)
+
+
+EPOCHS = {"train__steps": "null", "train__epochs": 3, "train__validate": "epoch", "train__batch_size": 8}
+EPOCHS |= {"data__limit": 24, "data__validation_limit": "null", "train__sample": 1, "train__keep_checkpoints": 1}
+
+
+@pytest.mark.parametrize(("keep", "step"), [("best", 6), ("last", 9)])
+def test_the_model_of_the_best_epoch_is_kept(
+    keep: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three steps an epoch; validation is scripted, so that the second is the best."""
+    losses, held = iter([3.0, 1.0, 2.0]), []
+    loop = trainers.Trainer.evaluation_loop
+
+    def scripted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        output = loop(self, *args, **kwargs)
+        held.append({name: weight.detach().clone() for name, weight in self.model.base.named_parameters()})
+        output.metrics["eval_loss"] = next(losses)
+        return output
+
+    monkeypatch.setattr(trainers.Trainer, "evaluation_loop", scripted)
+    folder = train(toy(**EPOCHS, train__keep=keep), tmp_path / "run")
+    assert len(held) == 3, "validated once an epoch"
+    saved = LengthControlled.from_pretrained(folder / "model")
+    weights = dict(saved.base.named_parameters())
+    equal = [all(torch.equal(weights[name], weight) for name, weight in epoch.items()) for epoch in held]
+    assert equal == [3 * number == step for number in (1, 2, 3)]
+    kept = {path.name for path in Run(folder).checkpoints()}
+    assert kept == ({"checkpoint-6", "checkpoint-9"} if keep == "best" else {"checkpoint-9"})
+
+
+def test_a_run_that_was_killed_before_it_saved_keeps_the_best_too(tmp_path: Path) -> None:
+    recipe = toy(**EPOCHS, train__keep="best", train__learning_rate=1)  # too fast, so that some epoch is worse
+    folder = train(recipe, tmp_path / "run")
+    losses = {line["step"]: line["eval_loss"] for line in Run(folder).metrics() if "eval_loss" in line}
+    assert min(losses, key=losses.__getitem__) < max(losses), "or this test would show nothing"
+    first = {name: weight.clone() for name, weight in load_file(folder / "model" / "model.safetensors").items()}
+    shutil.rmtree(folder / "model")
+    (folder / "README.md").unlink()
+    train(recipe, folder, resume=True)
+    again = load_file(folder / "model" / "model.safetensors")
+    assert first.keys() == again.keys()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_keeping_the_best_needs_a_checkpoint_at_each_validation() -> None:
+    with pytest.raises(OptionError, match=r"train\.keep=best needs a checkpoint at each validation"):
+        toy(train__keep="best", train__eval_steps=12, train__save_steps=8)
+
+
+def test_settings_of_generate_are_saved_used_and_reported(tmp_path: Path) -> None:
+    recipe = toy(train__steps=2, train__sample=0, generate="{num_beams: 2, length_penalty: 1.5}", model__no_loops=6)
+    folder = train(recipe, tmp_path / "run")
+    opened = load_evaluated_model(folder)
+    assert opened.generator.settings == {"no_loops": 6, "num_beams": 2, "length_penalty": 1.5}
+    report = evaluate(opened, "toy", tmp_path / "report", limit=2)
+    assert report is not None
+    assert report.config["generate"] == opened.generator.settings
+    changed = load_evaluated_model(folder, generate={"num_beams": 1})
+    assert changed.generator.settings["num_beams"] == 1, "an evaluation may say otherwise"
+    with pytest.raises(OptionError, match=r"generate\.num_beam: this cannot be set\. Did you mean 'num_beams'"):
+        train(toy(generate="{num_beam: 2}"), tmp_path / "bad")

@@ -6,6 +6,7 @@ Every file in recipes/ is tested, with the stand-ins of ``support.recipes`` for 
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import shutil
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from impatience.cli import main
 from impatience.errors import OptionError, UnsupportedModelError
@@ -24,6 +26,7 @@ from impatience.sources import PACKAGED, cache_folder
 from impatience.training import shipped_recipes
 from impatience.training.dry_run import plan
 from impatience.training.recipe import Recipe, load_recipe
+from impatience.training.shipped_recipes import find
 from support.recipes import KINDS, ROOT, TOY
 from support.toys import byte_level_tokenizer, tiny_model
 
@@ -100,11 +103,17 @@ def test_paper_recipes_cover_every_table_with_the_papers_settings() -> None:
         large_t5 = recipe.model.base == "google-t5/t5-large"
         part = recipe.train
         assert (part.betas, part.epsilon, part.learning_rate, part.batch_size) == ((0.9, 0.99), 1e-8, 1e-5, 5)
-        assert (part.accumulation, part.epochs, recipe.data.limit) == (1, 3, None)
+        assert (part.accumulation, part.epochs, recipe.data.limit, recipe.data.validation_limit) == (1, 10, None, None)
+        assert (part.schedule, part.max_grad_norm) == ("constant", 0)
+        assert (part.validate, part.early_stopping, part.keep) == ("epoch", 2, "best")
+        assert recipe.data.long_targets == ("leave_out" if recipe.data.train == "cnn_dailymail" else "error")
+        beams = {"num_beams": 4, "length_penalty": 1.5, "early_stopping": True}
+        assert recipe.generate == beams | ({} if recipe.data.train == "squad" else {"min_length": 12})
         assert recipe.data.max_source_tokens == (512 if large_t5 else 1024)
         assert recipe.data.prefix == ("summarize: " if large_t5 else "")
         assert recipe.data.template == ("question" if recipe.data.train == "squad" else "summarize")
-        assert recipe.model.options.get("noise", "paper") == "paper"
+        noise = {"pre": "paper", "rpe": 1, "lrpe": 0, "laam": 0}
+        assert recipe.model.options.get("noise") == noise.get(recipe.model.method)
         assert recipe.model.method in ("none", "laam") or recipe.model.options["strength"] == "raw"
 
 
@@ -119,6 +128,35 @@ def test_paper_recipes_of_one_model_and_data_set_differ_only_in_the_method() -> 
     for first, *others in groups.values():
         assert others
         assert all(other == first for other in others)
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.parent.name == "paper"], ids=name_of)
+def test_a_paper_recipe_says_whose_each_setting_is(file: Path) -> None:
+    head = "\n".join(line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
+    for words in ("# The paper's: ", "# The authors' code's: ", "# Ours: ", "# Hours and memory: "):
+        assert f"\n{words}" in head
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fair-rates", "fair"])
+def test_the_fair_grid_can_be_planned(name: str, prepared: Path) -> None:
+    """A dry run of each row of the study that trains PRE and RPE alike, which is not run yet."""
+    content = yaml.safe_load((ROOT / "study" / f"{name}.yaml").read_text(encoding="utf-8"))
+    defaults, signals = content["defaults"]["set"], set()
+    for model in content["models"].values():
+        for row in content["rows"].values():
+            values = {**defaults, **model["set"], **row["set"]}
+            if "pulsation" in values["model.options"]:  # the bound of 512 dimensions; stand-ins have fewer
+                assert 0.99 < values["model.options"].pop("pulsation") / (512 * math.pi / 2) < 1
+            changes = {key: yaml.safe_dump(value) for key, value in values.items()}
+            planned = plan(load_recipe(find(model["recipe"]), changes))
+            assert planned.steps == 12 * planned.steps_per_epoch, "12 epochs"
+            assert planned.recipe.train.decoys == 0
+            assert planned.recipe.model.options.get("layers") is None, "at the input"
+            signals.add((planned.recipe.model.method, planned.recipe.model.options.get("strength", "matched")))
+            if planned.recipe.model.options.get("strength") == "raw":
+                assert planned.amplitude == 1
+    assert {(method, strength) for method in ("pre", "rpe") for strength in ("raw", "matched")} <= signals
 
 
 def test_recipes_are_found_by_name_or_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

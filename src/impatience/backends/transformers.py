@@ -39,7 +39,7 @@ class Transformers(Backend):
 
     def generator(self, model: LengthControlled, encoder: Encoder, prompt: Mapping[str, Any]) -> TextGenerator:
         """Return our own loop, with ``generate`` behind it."""
-        from impatience.control.loading import generation_settings
+        from impatience.control.generate_options import generation_settings
         from impatience.decoding.generator import TextGenerator
 
         return TextGenerator(model, encoder, **generation_settings(prompt))

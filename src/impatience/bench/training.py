@@ -30,8 +30,9 @@ from impatience.environment import environment
 from impatience.errors import OptionError
 from impatience.sources import resolve
 from impatience.sources.pretrained import load_settings
+from impatience.training.callbacks import Progress, measure_peak
 from impatience.training.recipe import Recipe
-from impatience.training.run import Progress, measure_peak, training_arguments
+from impatience.training.run import training_arguments
 from impatience.training.run_folder import Run
 from impatience.training.trainer import LengthTrainer, Row
 

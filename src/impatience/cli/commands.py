@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from impatience.cli import bench, compare, data, evaluate, export, serve, teach, train, write
+from impatience.cli import bench, compare, data, evaluate, export, reproduce, serve, teach, train, write
 from impatience.cli.terminal import show
 from impatience.errors import ImpatienceError, OptionError
 from impatience.version import __version__
@@ -68,6 +68,7 @@ def _root(
 _COMMANDS: tuple[Callable[..., None], ...] = (
     *(write.write, write.batch, serve.serve, train.train, train.recipes, teach.teach, export.export),
     *(data.datasets, evaluate.evaluate, evaluate.metrics, evaluate.protocols, evaluate.strategies, compare.compare),
+    reproduce.reproduce,
 )
 for _group, _commands in ((app, _COMMANDS), (plot, compare.PLOTS)):
     for _command in _commands:

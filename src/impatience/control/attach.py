@@ -25,8 +25,12 @@ def attach(
         base_model: An encoder-decoder or decoder-only model, also one that PEFT has wrapped.
         method: A name from ``impatience methods``, or a ``Method`` of your own.
         tokenizer: Needed to count words, characters and sentences.
-        conventions: ``"authors"`` reproduces the paper's code instead of its text: special tokens are counted, the
-            ratio is t / (l - 1), absolute positions are added twice, and the first generated step gets no signal.
+        conventions: ``"authors"`` follows the paper's code instead of its text in five things: the signal is raw,
+            special tokens are counted, the ratio is t / (l - 1), absolute positions are added twice, and the first
+            generated step gets no signal. It leaves out four: their noise while texts are written, too, so that texts
+            are the same every time; their RPE's table, which their model's own initialisation overwrites; the noise
+            of their RPE (``noise=1``) and LRPE (``noise=0``), which are options; and their LRPE's exponent 2j/D in
+            both halves, where the paper has 2j/D and (2j + 1)/D.
         **options: The method's options, e.g. ``strength=1.5`` or ``noise="step"``.
 
     Returns:

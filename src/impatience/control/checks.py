@@ -46,6 +46,7 @@ _PROMPT: Needs = {
     "languages": ("a list of texts", _are_texts),
     "max_source_tokens": ("a whole number, at least 1", lambda value: _is_number(value, 1)),
     "no_loops": ("a whole number, at least 1, or null", lambda value: value is None or _is_number(value, 1)),
+    "generate": ("an object", lambda value: isinstance(value, dict)),
 }
 _TOKEN = ("the number of a token, or null", lambda value: value is None or _is_number(value, 0))
 _GENERATION: Needs = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,6 @@ from impatience.control.model import LengthControlled
 from impatience.control.storage import PROMPT, SETTINGS, WEIGHTS, is_length_controlled, load_base, load_prompt
 from impatience.errors import ModelFilesError
 from impatience.sources import resolve, toy
-
-
-def generation_settings(prompt: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that ``generate`` always gets with a model, from the prompt it was trained with."""
-    return {"no_loops": prompt["no_loops"]} if prompt.get("no_loops") else {}
 
 
 def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControlled, dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Sets on the Hugging Face hub, read by the library *datasets* without running code of theirs.
 
+The hub may be a folder (see ``impatience.sources.hub_folder``): then the files of a split are read without *datasets*.
 Some have a part in a file, to measure with where there is no hub. If the data folder has the file, the set is that
 file; to train on the whole set, as the paper does, use a folder without it.
 """
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from impatience.data._built import Benchmark
+from impatience.data._reading import file_checksum, read_rows
 from impatience.data.base import Dataset, Example, OnBad, make_example, number_repeated_ids
 from impatience.errors import DataError, OptionError
 from impatience.registry import require
+from impatience.sources.hub_folder import in_hub_folder
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +48,22 @@ class HubSet(Dataset):
         return self.benchmark.examples(split, path=path, on_bad=on_bad)
 
     def _from_hub(self, split: str) -> Iterator[Example]:
-        yield from number_repeated_ids(self._filled(self._call("load_dataset", split=split), split))
+        files = self._files(split)
+        rows = (
+            (row for file in files for _, row in read_rows(file)) if files else self._call("load_dataset", split=split)
+        )
+        yield from number_repeated_ids(self._filled(rows, split))
+
+    def _files(self, split: str) -> list[Path]:
+        """Return the files of a split in the folder that stands for the hub; none if the set is not there."""
+        if (folder := in_hub_folder(self.repo)) is None:
+            return []
+        inside = folder / (self.config or "")
+        patterns = (f"{split}[-.]*", f"{split}/*", f"*/{split}[-.]*", f"*/{split}/*")
+        found = next(filter(None, (sorted(inside.glob(pattern)) for pattern in patterns)), [])
+        if not found:
+            raise DataError(f"{inside} has no file of the split {split!r}, e.g. {split}-00000-of-00001.parquet.")
+        return found
 
     def _filled(self, rows: Any, split: str) -> Iterator[Example]:
         blank = 0
@@ -62,6 +80,8 @@ class HubSet(Dataset):
         """Return a SHA-256 of the set's name, configuration, split and commit, or of its file."""
         if self.benchmark and self.benchmark.is_in(path):
             return self.benchmark.checksum(split, path)
+        if files := self._files(split):
+            return hashlib.sha256("".join(map(file_checksum, files)).encode()).hexdigest()
         commit = self._call("load_dataset_builder").hash
         return hashlib.sha256(f"{self.repo} {self.config} {split} {commit}".encode()).hexdigest()
 

@@ -50,6 +50,7 @@ class ReportSummary:
     groups: Mapping[str, Scores]
     lengths: Quartiles  # distribution of the written lengths
     errors: Quartiles  # distribution of the absolute errors
+    columns: Mapping[str, Quartiles]  # distribution of every other number that a metric gives each text
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Bucket:
     count: int
     mae: tuple[float, ...]
     outliers: tuple[float, ...]
+    kept: tuple[int, ...]  # number of texts of each report that are no outliers
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,20 @@ def compare(
 def _summary(loaded: LoadedReport) -> ReportSummary:
     report, errors, lengths = loaded.report, quartiles(loaded.rows.errors), quartiles(loaded.rows.numbers("length"))
     facts = (report.config, report.environment, errors.mean, errors.sd, report.scores, report.groups)
-    return ReportSummary(loaded.name, *facts, lengths, errors)
+    return ReportSummary(loaded.name, *facts, lengths, errors, _distributions(loaded))
+
+
+def _distributions(loaded: LoadedReport) -> dict[str, Quartiles]:
+    """Return the quartiles of every column that is an aggregate by itself and has more values than 0 and 1."""
+    found = {}
+    for metric in installed_metrics(loaded.report).values():
+        summed = {aggregate.columns[0] for aggregate in metric.aggregates if aggregate.formula is np.positive}
+        for column in metric.columns:
+            if column.name in summed and column.name != ERROR and loaded.rows.has(column.name):
+                values = loaded.rows.numbers(column.name) * (100 if column.percent else 1)
+                if not np.isin(values[~np.isnan(values)], (0, 100 if column.percent else 1)).all():
+                    found[f"{column.name}{' %' if column.percent else ''}"] = quartiles(values)
+    return found
 
 
 def _measures(reports: Sequence[LoadedReport]) -> list[Measure]:
@@ -187,7 +202,8 @@ def lowest(values: Mapping[T, float]) -> tuple[T, ...]:
 def _bucket(label: str, indices: Indices, reports: Sequence[LoadedReport], outlier: int) -> Bucket:
     errors = [loaded.rows.errors[indices] for loaded in reports]
     maes = tuple(float(values.mean()) for values in errors)
-    return Bucket(label, len(indices), maes, tuple(float((values > outlier).mean()) for values in errors))
+    outliers = tuple(float((values > outlier).mean()) for values in errors)
+    return Bucket(label, len(indices), maes, outliers, tuple(int((values <= outlier).sum()) for values in errors))
 
 
 def _differences(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+from impatience.evaluation.aggregation import Quartiles
 from impatience.evaluation.comparison import Comparison, Difference, Measure, ReportSummary, lowest
 from impatience.evaluation.report import Score
 from impatience.evaluation.tables import (
@@ -127,26 +128,32 @@ def _buckets(comparison: Comparison, kind: str) -> Table:
     for bucket in comparison.buckets:
         values = dict(enumerate(bucket.outliers if percent else bucket.mae))
         best = lowest(values)
-        cells = (Cell(format_number(value, percent), best=index in best) for index, value in values.items())
+        kept = [f" ({count:,})" if percent else "" for count in bucket.kept]
+        cells = (Cell(f"{format_number(value, percent)}{kept[i]}", best=i in best) for i, value in values.items())
         rows.append((Cell(bucket.label), Cell(f"{bucket.count:,}"), *cells))
     title = (
         f"Texts more than {comparison.outlier} off, in %, by target" if percent else "Mean absolute error, by target"
     )
     note = f"Lower is better. Targets in {comparison.unit}, the upper end excluded."
+    note += " In brackets: the number of texts that are not so far off." if percent else ""
     return Table(f"bucket-{kind}", title, ("target", "texts", *names), tuple(rows), note)
 
 
 def _quartiles(comparison: Comparison) -> Table:
+    spreads: list[tuple[str, str, Quartiles, int | None]] = []
+    spreads += [("written length", report.name, report.lengths, 0) for report in comparison.reports]
+    spreads += [("absolute error", report.name, report.errors, 0) for report in comparison.reports]
+    for name in dict.fromkeys(name for report in comparison.reports for name in report.columns):
+        known = [report for report in comparison.reports if name in report.columns]
+        spreads += [(name, report.name, report.columns[name], None) for report in known]
     rows = []
-    for kind, title in (("lengths", "written length"), ("errors", "absolute error")):
-        for report in comparison.reports:
-            spread = getattr(report, kind)
-            low, high = format_number(spread.minimum, digits=0), format_number(spread.maximum, digits=0)
-            mean, sd, *quartiles = map(format_number, (spread.mean, spread.sd, spread.q1, spread.median, spread.q3))
-            rows.append(tuple(map(Cell, (title, report.name, mean, sd, low, *quartiles, high))))
+    for title, report, spread, digits in spreads:
+        low, high = (format_number(end, digits=digits) for end in (spread.minimum, spread.maximum))
+        mean, sd, *middle = map(format_number, (spread.mean, spread.sd, spread.q1, spread.median, spread.q3))
+        rows.append(tuple(map(Cell, (title, report, mean, sd, low, *middle, high))))
     headings = ("of", "report", "mean", "SD", "min", "Q1", "median", "Q3", "max")
     return Table(
-        "quartiles", "Distribution of lengths and errors", headings, tuple(rows), row_headings=2, text_columns=2
+        "quartiles", "Distribution of lengths and scores", headings, tuple(rows), row_headings=2, text_columns=2
     )
 
 

@@ -44,7 +44,7 @@ def errors_figure(reports: Sequence[LoadedReport], bucket: int | None = None) ->
         reports,
         "How far from the length asked for?",
         f"Error in {unit} by target{', logarithmic above 1' * uneven}. "
-        "Box: middle half; whiskers: 5 to 95 %; line: median; dot: mean",
+        "Box 50 %, whiskers 90 %, points beyond; line: median, dot: mean",
         (8.5, 2.1),
         columns=1 + (count > 3) + (count > 8),
     )
@@ -56,7 +56,7 @@ def errors_figure(reports: Sequence[LoadedReport], bucket: int | None = None) ->
             positions=[_middle(label) for label in spans],
             widths=0.68 * width,
             whis=(5, 95),
-            showfliers=False,
+            flierprops={"marker": ".", "markersize": 3, "markerfacecolor": color, "markeredgewidth": 0, "alpha": 0.4},
             showmeans=True,
             patch_artist=True,
             manage_ticks=False,

@@ -238,7 +238,9 @@ def _rebucket(loaded: LoadedReport, width: int) -> LoadedReport:
 
 
 def _columns_and_aggregates(report: EvalReport, rows: Rows) -> tuple[dict[str, Array], list[Aggregate]]:
-    aggregates = [aggregate for metric in installed_metrics(report).values() for aggregate in metric.aggregates]
+    known = [aggregate for metric in installed_metrics(report).values() for aggregate in metric.aggregates]
+    # Reports of earlier versions lack the columns of later aggregates.
+    aggregates = [aggregate for aggregate in known if all(map(rows.has, aggregate.columns))]
     return {name: rows.numbers(name) for aggregate in aggregates for name in aggregate.columns}, aggregates
 
 

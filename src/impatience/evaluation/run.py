@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
 
 from impatience.backends import new_generator, open_model
 from impatience.config import build
 from impatience.control.fingerprint import weights_fingerprint
+from impatience.control.generate_options import check_generate
 from impatience.control.model import LengthControlled
-from impatience.data import Encoder, Request, Spec, checksum, load
+from impatience.data import Encoder, Example, Request, Spec, checksum, load
 from impatience.decoding.base import Generator
 from impatience.decoding.results import Result
 from impatience.engines import Engine, Task, in_order
@@ -44,7 +44,6 @@ from impatience.sources.identity import check_fingerprint, name_from_anywhere
 from impatience.strategies import STRATEGIES, Strategy
 from impatience.strategies.base import on_transformers
 
-_RESERVED = {"num_return_sequences", "return_dict_in_generate", "transformers_version"}
 _IN_MEMORY = "in memory"
 _DEFAULT_PROMPT: dict[str, Any] = {"template": "summarize", "prefix": "", "max_source_tokens": 1024}
 
@@ -90,7 +89,7 @@ def load_evaluated_model(
         ModelFilesError: If there is no such model.
         OptionError: If an option is not accepted.
     """
-    _check_generate(generate or {})
+    check_generate(generate or {})
     if isinstance(model, LengthControlled):
         opened: Any = model
         name, source, trained = type(unwrap(model.base)).__name__, _IN_MEMORY, dict[str, Any]()
@@ -123,6 +122,7 @@ def evaluate(
     unit: str = "tokens",
     metrics: Sequence[str | Metric] | None = DEFAULT_METRICS,
     limit: int | None = None,
+    sample: int | None = None,
     batch_size: int = 16,
     seed: int = 0,
     bucket: int = DEFAULT_BUCKET,
@@ -145,8 +145,9 @@ def evaluate(
         metrics: Metrics that score the texts: names, or metrics with their options; None leaves the scoring to
             ``scoring.score``, which may run on another machine.
         limit: Maximum number of examples.
+        sample: Number of those to use, drawn by their ids and the seed; all if there are no more.
         batch_size: Number of texts that are written at the same time.
-        seed: Seed of all sampling; greedy strategies do not use it.
+        seed: Seed of all sampling, of texts and of ``sample``; greedy strategies do not use it.
         bucket: Width of the buckets of target lengths.
         data_dir: Folder of named data sets, unless IMPATIENCE_DATA is set.
         name: Name in tables; by default that of the model and the strategy.
@@ -172,7 +173,9 @@ def evaluate(
     predictions = check_new(Path(out), resume=resume)
     if Spec.parse(data).template:
         raise OptionError(f"{data!r}: give the template as the option --template, not as part of the data.")
-    examples = load(data, split, data_dir=data_dir, limit=limit)
+    if sample is not None and sample < 1:
+        raise OptionError(f"sample={sample}: give at least 1.")
+    examples = draw(load(data, split, data_dir=data_dir, limit=limit), sample, seed)
     evaluated = model if isinstance(model, EvaluatedModel) else load_evaluated_model(model)
     generator = evaluated.generator
     chosen_strategy.check(generator)
@@ -198,6 +201,7 @@ def evaluate(
         "seed": seed,
         "batch_size": batch_size,
         "limit": limit,
+        **({} if sample is None else {"sample": sample}),
     }
     labels = dict.fromkeys(request.group for request in requests if request.group)
     origin = (name_from_anywhere(evaluated.source), evaluated.prompt, generator.settings, weights)
@@ -209,6 +213,13 @@ def evaluate(
         write_or_check_config(predictions, {"config": config, "count": len(requests), "groups": list(labels)})
         _write_missing(engine or choose_engine("local"), task, plan, predictions, on_progress)
         return None if metrics is None else score(Path(out), list(scorers.values()), bucket=bucket)
+
+
+def draw(examples: Sequence[Example], count: int | None, seed: int) -> list[Example]:
+    """Draw some examples, in their order; which ones depends on the seed and the ids alone."""
+    keys = [hashlib.sha256(f"{seed}:{example.id}".encode()).digest() for example in examples]
+    chosen = sorted(range(len(examples)), key=keys.__getitem__)[:count]
+    return [examples[index] for index in sorted(chosen)]
 
 
 def check_new(folder: Path, *, resume: bool) -> Predictions:
@@ -232,17 +243,6 @@ def batches(requests: Sequence[Request], size: int) -> list[tuple[Request, ...]]
     """Group requests of similar length into batches, the longest first: what does not fit into memory fails at once."""
     order = sorted(requests, key=lambda request: (-request.target, -len(request.text), request.id))
     return [tuple(order[start : start + size]) for start in range(0, len(order), size)]
-
-
-def _check_generate(settings: Mapping[str, Any]) -> None:
-    """Check that ``generate`` accepts the settings, and that none changes the number or form of its results."""
-    known = sorted({"no_loops", *GenerationConfig().to_dict()} - _RESERVED)
-    for name in settings:
-        if name not in known:
-            raise OptionError(
-                f"generate.{name}: this cannot be set.{nearest(name, known)} Give no_loops, or a field of "
-                f"transformers' GenerationConfig except {', '.join(sorted(_RESERVED))}."
-            )
 
 
 def _parse_unit(name: str) -> Unit:

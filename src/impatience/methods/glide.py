@@ -8,7 +8,7 @@ and so looks the same at every target; before it, the ratio follows the share of
     n = target - progress
     r = 1 - s · n / K                              in the countdown, n ≤ K
     r = (1 - s) · progress / (target - K)          before it
-    Glide = ξ(r), EOS due at r = 1                 ξ of PRE (paper, eq. 3)
+    Glide = ξ(r), EOS due at r = 1                 ξ of PRE
 
     progress (B, T), target (B, 1)  →  Glide (B, T, D)
 

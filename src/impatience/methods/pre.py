@@ -3,7 +3,7 @@
 The signal is the ratio r = progress / target, as a vector whose frequency rises with r, like the impatience of someone
 who waits for the end:
 
-    ξ(r)_i = cos or sin of (r · M · x_i),  x_i = 2⌊i/2⌋ / D                  (paper, eq. 3)
+    ξ(r)_i = cos or sin of (r · M · x_i),  x_i = 2⌊i/2⌋ / D    (paper, eq. 3; paired as in its code)
 
     progress (B, T), target (B, 1)  →  ξ (B, T, D)
 

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from impatience.config import option
 from impatience.errors import ModelFilesError, OptionError
 from impatience.metrics.base import Aggregate, Column, Metric, Prediction, loading
+from impatience.sources.hub_folder import in_hub_folder
 from impatience.sources.pretrained import load_settings, load_weights
 
 DEFAULT, DEFAULT_LAYERS = "bert-base-uncased", 12
@@ -122,9 +123,11 @@ class BertScore(Metric):
 
         with self._loading():
             config = self._config()
-            tokenizer = load_settings(AutoTokenizer, self.model, split_special_tokens=True)  # texts may contain "[SEP]"
+            tokenizer = load_settings(
+                AutoTokenizer, self._source, split_special_tokens=True
+            )  # texts may contain "[SEP]"
             model, info = load_weights(
-                AutoModel, self.model, config=config, dtype=torch.float32, output_loading_info=True
+                AutoModel, self._source, config=config, dtype=torch.float32, output_loading_info=True
             )
         if missing := [name for name in info["missing_keys"] if not name.startswith("pooler.")]:
             raise ModelFilesError(f"bertscore: {self.model} lacks weights of its encoder, e.g. {sorted(missing)[0]}.")
@@ -132,11 +135,15 @@ class BertScore(Metric):
         tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
         return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 
+    @property
+    def _source(self) -> str:
+        return str(in_hub_folder(self.model) or self.model)
+
     def _config(self) -> Any:
         """Return the configuration of the encoder up to the layer."""
         from transformers import AutoConfig
 
-        config = load_settings(AutoConfig, self.model)
+        config = load_settings(AutoConfig, self._source)
         if config.is_encoder_decoder or self.layer > config.num_hidden_layers:
             raise OptionError(
                 f"bertscore: layers={self.layer}: {self.model} is a {config.model_type} of "

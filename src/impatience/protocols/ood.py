@@ -6,12 +6,13 @@ Every example has one target, which depends on its id, so all models get the sam
                       as a number, most significant first, and high' = min(high, source length - 1).
                       An example whose source is too short for any such length is left out.
     rule "authors"    as in the code of the paper's authors: the first two digits of the id as a percentage, held to
-                      20-95, of the source length, rounded down, held to ``low``-``high``. The target of a short source
-                      is ``low`` too, even where that is more than it has.
+                      20-95, of the source length, at most ``cut``, rounded down, held to ``low``-``high``. The target
+                      of a short source is ``low`` too, even where that is more than it has.
 
 Ids of CNN/DailyMail are hexadecimal, so "the first two digits" are read as the first two characters from 0 to 9,
-wherever in the id they stand: "f0a7c" gives 07, held to 20 %. An id with one digit gives that digit, one with none 0.
-The authors counted special tokens too; here, as everywhere, they are not counted.
+wherever in the id they stand: "f0a7c" gives 07, held to 20 %. An id with fewer than two digits gives 50 %. The authors
+measured sources after cutting them to the 1,024 tokens that BART reads, hence ``cut``: so no target is above 972. They
+counted special tokens too; here, as everywhere, they are not counted.
 """
 
 from __future__ import annotations
@@ -42,11 +43,14 @@ class Ood(Protocol):
     high: int = option(1000, "the longest")
     seed: int = option(0, "of the targets; the rule 'authors' has none")
     rule: Rule = option("seeded", "'authors': the paper's own code, by the digits of the id")
+    cut: int = option(1024, "the rule 'authors' takes longer sources as this long, in the unit asked for")
 
     def __post_init__(self) -> None:
         """Check the range and the rule."""
         if not 1 <= self.low <= self.high:
             raise OptionError(f"ood: low={self.low}, high={self.high}: give 1 ≤ low ≤ high.")
+        if self.cut < 1:
+            raise OptionError(f"ood: cut={self.cut}: give a whole number of at least 1.")
         if self.rule not in _RULES:
             raise OptionError(f"ood: rule={self.rule!r}: give one of {', '.join(_RULES)}.")
 
@@ -56,14 +60,16 @@ class Ood(Protocol):
             length = count(example.source)
             if self.rule == "authors":
                 share = min(95, max(20, _first_two_digits(example.id)))
-                yield request_for(example, min(self.high, max(self.low, length * share // 100)), unit)
+                target = min(length, self.cut) * share // 100
+                yield request_for(example, min(self.high, max(self.low, target)), unit)
             elif self.low < length:
                 span = min(self.high, length - 1) - self.low + 1
                 yield request_for(example, self.low + _number(self.seed, example.id) % span, unit)
 
 
 def _first_two_digits(name: str) -> int:
-    return int("".join([letter for letter in name if letter in _DIGITS][:2]) or 0)
+    digits = [letter for letter in name if letter in _DIGITS][:2]
+    return int("".join(digits)) if len(digits) == 2 else 50
 
 
 def _number(seed: int, name: str) -> int:

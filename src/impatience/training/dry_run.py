@@ -81,7 +81,7 @@ def plan(recipe: Recipe, data_dir: Path | None = None) -> Plan:
     """Plan a run without training; raise the errors that the run would raise before its first step."""
     model, tokenizer = build_model(recipe)
     part, data = recipe.train, recipe.data
-    limit, validation_limit = min(data.limit or ENCODED, ENCODED), min(data.validation_limit, ENCODED)
+    limit, validation_limit = min(data.limit or ENCODED, ENCODED), min(data.validation_limit or ENCODED, ENCODED)
     sample = replace(recipe, data=replace(data, limit=limit, validation_limit=validation_limit))
     rows = {split: encode(sample, split, model, tokenizer, data_dir) for split in ("train", "validation")}
     examples = {split: _count(recipe, split, data_dir) for split in rows}

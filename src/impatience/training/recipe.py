@@ -79,7 +79,7 @@ class DataPart:
     )
     long_targets: Literal["error", "leave_out"] = option("error", "what to do with an example whose target is longer")
     limit: PositiveInt | None = option(None, "the most training examples to use")
-    validation_limit: PositiveInt = option(200, "the most validation examples to use")
+    validation_limit: PositiveInt | None = option(200, "the most validation examples to use; null is all")
     sentence_copies: NonNegativeInt = option(
         0, "length augmentation: this many more examples from each, with its first sentences as target"
     )
@@ -100,7 +100,7 @@ class TrainPart:
     betas: tuple[ShareBelowOne, ShareBelowOne] = option((0.9, 0.99), "betas of AdamW")
     epsilon: PositiveFloat = option(1e-8, "epsilon of AdamW")
     weight_decay: NonNegativeFloat = option(0.0, "weight decay of AdamW")
-    max_grad_norm: PositiveFloat = option(1.0, "gradients are clipped to this norm")
+    max_grad_norm: NonNegativeFloat = option(1.0, "gradients are clipped to this norm; 0 clips none")
     schedule: Literal["linear", "cosine", "constant", "constant_with_warmup"] = option(
         "linear", "schedule of the learning rate after the warm-up"
     )
@@ -132,7 +132,13 @@ class TrainPart:
     gradient_checkpointing: bool = option(False, "recompute layers in the backward pass to save memory")
     group_by_length: bool = option(True, "make batches of rows of similar length")
     early_stopping: PositiveInt | None = option(
-        None, "stop after this many validations without a better loss; the model of the last step is saved"
+        None, "stop after this many validations without a better loss; `keep` says which model is saved"
+    )
+    validate: Literal["steps", "epoch"] = option(
+        "steps", "when to validate and to save a checkpoint: every eval_steps and save_steps, or after each epoch"
+    )
+    keep: Literal["last", "best"] = option(
+        "last", "the model that is saved: of the last step, or of the checkpoint with the lowest validation loss"
     )
     log_steps: PositiveInt = option(20, "steps between lines of progress")
     eval_first: bool = option(
@@ -162,6 +168,10 @@ class Recipe:
     model: ModelPart = _needed("the model to train")
     data: DataPart = _needed("the data to train on")
     train: TrainPart = _needed("settings of the training")
+    generate: Mapping[str, Any] = field(
+        default_factory=dict,
+        metadata={"help": "arguments of `generate` that are saved with the model, e.g. {num_beams: 4}"},
+    )
 
     def __post_init__(self) -> None:
         """Refuse values that contradict each other, or that a type cannot exclude."""
@@ -170,6 +180,9 @@ class Recipe:
             raise OptionError("train: give either steps or epochs.")
         if (train.strength_from is None) != (train.strength_steps == 0):
             raise OptionError("train: give both strength_from and strength_steps, or neither.")
+        if train.keep == "best" and train.validate == "steps" and train.eval_steps != train.save_steps:
+            steps = f"train.eval_steps={train.eval_steps}, train.save_steps={train.save_steps}"
+            raise OptionError(f"{steps}: train.keep=best needs a checkpoint at each validation: give the same number.")
         if train.decoys_cuts + train.decoys_late > 1:
             shares = f"train.decoys_cuts={train.decoys_cuts}, train.decoys_late={train.decoys_late}"
             raise OptionError(f"{shares}: give shares that add up to at most 1.")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import random
 import sys
-import time
 import zlib
 from array import array
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import zip_longest
@@ -15,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, TrainingArguments, set_seed
+from transformers import EarlyStoppingCallback, PrinterCallback, TrainingArguments, set_seed
 
 from impatience import environment
 from impatience.control.attach import attach
+from impatience.control.generate_options import check_generate
 from impatience.control.model import LengthControlled
 from impatience.control.storage import load_base, save_prompt
 from impatience.data import Encoder, Example, Spec, checksum, load
@@ -26,13 +25,12 @@ from impatience.errors import DataError, LongTargetError, OptionError, RunError
 from impatience.files import lock_folder, write_whole
 from impatience.lengths import split_sentences
 from impatience.sources import resolve, toy
+from impatience.training.callbacks import Progress, Report, StrengthSchedule, measure_peak
 from impatience.training.checkpoint import step_of
 from impatience.training.model_card import model_card
 from impatience.training.recipe import Recipe
 from impatience.training.run_folder import Run
 from impatience.training.trainer import LengthTrainer, Row
-
-Report = Callable[[str], None]  # takes a line of progress
 
 
 def train(recipe: Recipe, out: Path | None = None, *, resume: bool = False, data_dir: Path | None = None) -> Path:
@@ -107,6 +105,7 @@ def _train_locked(
 
 def build_model(recipe: Recipe) -> tuple[LengthControlled, Any]:
     """Load the base model, add adapters if the recipe has them, and attach the method."""
+    check_generate(recipe.generate)
     base, tokenizer = _load_plain(name := recipe.model.base)
     unsaved = base._keys_to_ignore_on_save or []  # e.g. Marian's fixed sinusoids
     for weight_name, weight in base.named_parameters():
@@ -285,9 +284,9 @@ def training_arguments(recipe: Recipe, folder: Path) -> TrainingArguments:
         logging_nan_inf_filter=False,
         logging_steps=part.log_steps,
         logging_first_step=True,
-        eval_strategy="steps",
+        eval_strategy=part.validate,
         eval_steps=part.eval_steps,
-        save_strategy="steps",
+        save_strategy=part.validate,
         save_steps=part.save_steps,
         prediction_loss_only=True,
         metric_for_best_model="loss",
@@ -300,76 +299,10 @@ def training_arguments(recipe: Recipe, folder: Path) -> TrainingArguments:
     )
 
 
-class StrengthSchedule(TrainerCallback):  # type: ignore[misc]
-    """Moves the signal from ``strength_from`` times its strength to its full strength."""
-
-    def __init__(self, model: LengthControlled, recipe: Recipe) -> None:
-        self.model, self.part = model, recipe.train
-
-    def on_step_begin(self, _args: Any, state: Any, *_: Any, **_kwargs: Any) -> None:
-        """Set the strength of this step."""
-        if self.part.strength_from is not None:
-            share = min(1.0, state.global_step / self.part.strength_steps)
-            self.model.scale_signal(self.part.strength_from + share * (1 - self.part.strength_from))
-
-    def on_train_end(self, *_: Any, **_kwargs: Any) -> None:
-        """Set full strength."""
-        self.model.scale_signal(1.0)
-
-
-class Progress(TrainerCallback):  # type: ignore[misc]
-    """Writes loss, length error and speed to the terminal and to metrics.jsonl."""
-
-    def __init__(self, trainer: LengthTrainer, report: Report, peak: float | None) -> None:
-        self.trainer, self.report, self.peak = trainer, report, peak
-        self.weights = sum(weight.numel() for weight in trainer.model.parameters())
-        self.steps, self.seconds, self.last = 0, 0.0, 0.0
-
-    def _restart_clock(self, *_: Any, **_kwargs: Any) -> None:
-        """Exclude validation and checkpoints from the speed."""
-        self.last = time.perf_counter()
-
-    on_train_begin = on_evaluate = on_save = _restart_clock
-
-    def on_step_end(self, _args: Any, _state: Any, control: Any, **_kwargs: Any) -> None:
-        """Add the time since the last step, including data loading."""
-        if control.should_log and torch.cuda.is_available():
-            torch.cuda.synchronize()
-        now = time.perf_counter()
-        self.steps, self.seconds, self.last = self.steps + 1, self.seconds + now - self.last, now
-
-    def on_log(self, _args: Any, state: Any, _control: Any, logs: Any, **_kwargs: Any) -> None:
-        """Add the speed to the Trainer's log, and write it."""
-        if not self.trainer.is_world_process_zero() or "train_runtime" in logs:
-            return
-        line = {"step": state.global_step, **{k: v for k, v in logs.items() if isinstance(v, int | float)}}
-        if "loss" in logs and self.seconds:
-            line["seconds_per_step"] = round(self.seconds / self.steps, 5)
-            line["tokens_per_second"] = round(self.trainer.tokens_seen / self.seconds, 1)
-            if self.peak:
-                line["share_of_peak"] = round(6 * self.weights * line["tokens_per_second"] / self.peak, 4)
-            self.trainer.tokens_seen, self.steps, self.seconds = 0, 0, 0.0
-        self.trainer.run.log(line)
-        self.report("  ".join(f"{name} {value:.4g}" for name, value in line.items()))
-
-
-def measure_peak() -> float | None:
-    """Measure the bf16 operations a second that one large matrix product reaches on the GPU; None without a GPU."""
-    if not torch.cuda.is_available():
-        return None
-    size, repeats = 8192, 10
-    left, right = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    for timed in (False, True):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(repeats if timed else 3):
-            left @ right
-        torch.cuda.synchronize()
-    return 2 * size**3 * repeats / (time.perf_counter() - start)
-
-
 def save_result(trainer: LengthTrainer, run: Run, report: Report) -> None:
-    """Save the trained model and write its card."""
+    """Save the trained model, of the best checkpoint if the recipe says so, and write its card."""
+    if trainer.recipe.train.keep == "best":
+        report(f"Validation was best after step {trainer.load_best()}; that model is kept.")
     trainer.finite.check_weights(trainer.model, trainer.state.global_step)
     metrics, state = trainer.length_error(), trainer.gathered_state()
     if trainer.is_world_process_zero():
@@ -381,6 +314,7 @@ def save_result(trainer: LengthTrainer, run: Run, report: Report) -> None:
             prompt |= {"max_source_tokens": part.reads_tokens or part.max_source_tokens}
             prompt |= {"tasks": templates(trainer.recipe), "no_loops": trainer.recipe.model.no_loops}
             prompt |= {"languages": list(part.languages)} if part.languages else {}
+            prompt |= {"generate": dict(trainer.recipe.generate)} if trainer.recipe.generate else {}
             save_prompt(run.folder / "model", prompt)
             card = model_card(run.folder, trainer.recipe, run.metrics())
             write_whole(run.folder / "model" / "README.md", card)

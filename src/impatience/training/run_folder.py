@@ -169,8 +169,10 @@ class Run:
         return last
 
     @contextmanager
-    def writing_checkpoint(self, step: int, *, writes: bool, wait: Callable[[], None]) -> Iterator[None]:
-        """Mark a checkpoint as complete once all of it is written, and only then remove older ones.
+    def writing_checkpoint(
+        self, step: int, *, writes: bool, wait: Callable[[], None], best: int | None = None
+    ) -> Iterator[None]:
+        """Mark a checkpoint as complete once all of it is written, and only then remove older ones, but not the best.
 
         ``writes`` is True in the one process that marks it; ``wait`` returns when every process has written its part.
         If the disk is full, the incomplete checkpoint is removed and the older ones stay.
@@ -186,7 +188,7 @@ class Run:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         if writes:
-            for path in self.checkpoints()[: -self.keep]:
+            for path in [path for path in self.checkpoints()[: -self.keep] if step_of(path) != best]:
                 shutil.rmtree(path)
 
     @contextmanager

@@ -56,6 +56,8 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         )
         if self.is_fsdp_enabled and not self.accelerator.is_fsdp2:
             raise OptionError("FSDP 1 is not supported. Set fsdp_version: 2 in the accelerate configuration.")
+        if self.is_fsdp_enabled and recipe.train.keep == "best":
+            raise OptionError("train.keep=best: a model that is sharded over processes keeps the last step's weights.")
         self.model_accepts_loss_kwargs = self.loss_is_scaled_for_ga = True
         self.tokens_seen = 0
         self.graphs = self._make_graphs()
@@ -220,7 +222,8 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         step, wait = self.state.global_step, self.accelerator.wait_for_everyone
-        with self.run.writing_checkpoint(step, writes=self.args.should_save, wait=wait):
+        best = self.state.best_global_step if self.recipe.train.keep == "best" else None
+        with self.run.writing_checkpoint(step, writes=self.args.should_save, wait=wait, best=best):
             super()._save_checkpoint(model, trial)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
@@ -242,6 +245,12 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         self._load_from_checkpoint(str(checkpoint))
         self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
         self.model.taught = True
+
+    def load_best(self) -> int:
+        """Load the weights of the checkpoint with the lowest validation loss, and return its step."""
+        step = int(self.state.best_global_step or self.state.global_step)
+        self._load_from_checkpoint(str(self.run.folder / f"checkpoint-{step}"))
+        return step
 
     def gathered_state(self) -> dict[str, Tensor] | None:
         """Gather the weights of a sharded model, in every process at once; None if the model is not sharded."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from impatience.backends.base import Backend
 from impatience.backends.llama_cpp.files import GgufFiles, find_files
 from impatience.backends.llama_cpp.library import PACKAGE, is_installed
+from impatience.control.generate_options import generation_settings
 from impatience.data import Encoder
 from impatience.registry import how_to_install
 
@@ -43,7 +44,7 @@ class LlamaCpp(Backend):
         """Return what writes with a model."""
         from impatience.backends.llama_cpp.generator import GgufGenerator
 
-        return GgufGenerator(model, encoder, **({"no_loops": prompt["no_loops"]} if prompt.get("no_loops") else {}))
+        return GgufGenerator(model, encoder, **generation_settings(prompt))
 
 
 BACKEND = LlamaCpp()

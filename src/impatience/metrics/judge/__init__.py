@@ -7,8 +7,10 @@ After FineSurE (Song et al., ACL 2024), with prompts of our own:
     conciseness   = sentences that state a key fact / sentences
     Δ             = faithfulness of the text − faithfulness of the reference
 
-The paper writes |Δ|, but no values from 0 to 1 have a mean of 0.01 and a deviation of 0.28, as its table says. Those
-can only be |mean| and SD of the signed Δ, so the aggregates here are the signed mean and the SD of Δ.
+The paper writes |Δ| of each text, but no values from 0 to 1 have a mean of 0.01 and a deviation of 0.28, as its table
+13 says. Those can only be |mean| and SD of the signed Δ. Both are here: ``judge_faithfulness_delta`` is signed, and
+``judge_faithfulness_distance`` is |Δ| as the paper defines it, each with its SD. The paper's judge is Gemma-3-12B-it,
+``google/gemma-3-12b-it``.
 
 A text without a sentence needs no judge: its faithfulness is NaN, its completeness and conciseness are 0. Without a
 reference only faithfulness and errors are measured; of several references the first is used. If an answer is
@@ -41,6 +43,7 @@ _SHARES = (
     Column("judge_conciseness", "sentences that state a key fact of the reference", "higher", percent=True),
     Column("judge_faithfulness_reference", "the reference's own faithfulness", percent=True),
     Column("judge_faithfulness_delta", "faithfulness minus that of the reference", "zero", percent=True),
+    Column("judge_faithfulness_distance", "how far faithfulness is from the reference's", "lower", percent=True),
     Column("judge_unparsable", "texts about which an answer of the judge could not be read", "lower", percent=True),
     *(
         Column(f"judge_error_{name}", f"sentences of which the judge said: {meaning}", "lower", percent=True)
@@ -74,10 +77,18 @@ class Judge(Metric):
             standard_deviation,
             percent=True,
         ),
+        Aggregate(
+            "judge_faithfulness_distance_sd",
+            "standard deviation of that distance",
+            "lower",
+            ("judge_faithfulness_distance", "judge_faithfulness_delta_squared"),
+            standard_deviation,
+            percent=True,
+        ),
     )
 
     url: str = option("", "base URL of the endpoint, e.g. http://localhost:8000/v1")
-    model: str = option("", "name of the judge at the endpoint")
+    model: str = option("", "name of the judge at the endpoint; the paper's is google/gemma-3-12b-it")
     timeout_seconds: float = option(120.0, "time limit of one answer")
     retries: int = option(5, "attempts after the first, on 429, 5xx, a timeout or a broken connection")
     parallel: int = option(4, "texts that are judged at the same time")
@@ -159,6 +170,7 @@ def _judge(client: JudgeClient, prediction: Prediction) -> dict[str, float]:
         row["judge_unparsable"] = 1.0
     delta = row.get("judge_faithfulness", math.nan) - row.get("judge_faithfulness_reference", math.nan)
     row |= {"judge_faithfulness_delta": delta, "judge_faithfulness_delta_squared": delta**2}
+    row["judge_faithfulness_distance"] = abs(delta)
     facts = find_facts(client.complete, reference)
     if facts and (support := find_support(client.complete, facts, sentences)):
         row["judge_completeness"] = sum(map(bool, support)) / len(facts)

@@ -1,0 +1,1 @@
+"""Reproduction of the paper: paper.yaml declares every table and figure, and the lines that make it."""
