@@ -52,7 +52,8 @@ def reproduce(
     lines = entries.lines(chosen)
     for name in chosen:
         entry = entries.entries()[name]
-        typer.echo(f"# {name}: {entry.title}. Needs: {entry.needs}." + (f" {entry.note}" if entry.note else ""))
+        for line in filter(None, (f"{name}: {entry.title}", f"  needs {entry.needs}", f"  {entry.note}".rstrip())):
+            typer.echo(f"# {line}")
     if dry_run:
         for line in lines:
             typer.echo(line)
