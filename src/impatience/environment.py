@@ -14,6 +14,8 @@ from typing import Any
 from impatience.registry import is_installed
 from impatience.version import __version__
 
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
 
 def environment() -> dict[str, Any]:
     """Return hardware, versions and commit as plain values; a library that is not installed has None."""
@@ -55,7 +57,18 @@ def thread_count() -> int:
     chosen = os.environ.get("OMP_NUM_THREADS", "")
     if chosen.isdigit() and int(chosen) > 0:
         return int(chosen)
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    if sys.platform != "linux":
+        return os.cpu_count() or 1
+    return min(len(os.sched_getaffinity(0)), _quota())
+
+
+def _quota() -> int:
+    """Return the number of processors that a container may use, rounded up; many where there is no limit."""
+    try:
+        most, period = _QUOTA.read_text(encoding="ascii").split()
+        return max(1, -(-int(most) // int(period)))
+    except (OSError, ValueError):  # no such file, or "max"
+        return 1 << 16
 
 
 def _version(package: str) -> str | None:

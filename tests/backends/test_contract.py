@@ -13,7 +13,7 @@ from impatience import Request, Unit
 from impatience.backends import new_generator
 from impatience.decoding.base import TokenRequest
 from impatience.decoding.results import Piece, Result
-from impatience.errors import OptionError
+from impatience.errors import ModelFilesError, OptionError
 from impatience.lengths import Landing
 from impatience.strategies import STRATEGIES
 from support.gguf_models import Pair, new_pair
@@ -141,6 +141,28 @@ def test_streams_hold_the_text_and_can_be_left(llama: Pair) -> None:
     assert facts(llama.writer.write_many([request])[0]) == facts(result)
 
 
+def test_a_failed_step_leaves_no_half_read_prompt(llama: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = Request("one", CORPUS[4], 12, Unit.TOKENS)
+    whole = llama.writer.write_many([request])
+    context = llama.writer.generator._context
+    steps = iter([0, 0, 0, -3])
+    decode = context._decode
+    monkeypatch.setattr(context, "_decode", lambda *given: next(steps, 0) or decode(*given))
+    with pytest.raises(ModelFilesError, match="code -3"):
+        llama.writer.write_many([replace(request, text=CORPUS[5])])
+    assert llama.writer.write_many([request]) == whole
+    assert llama.writer.write_many([request]) == whole
+
+
+def test_more_tokens_than_the_model_has_room_for_are_not_written(llama: Pair) -> None:
+    request = Request("one", " ".join(CORPUS[:3]), 40, Unit.TOKENS)
+    result = llama.writer.generator.generate_with_signal(
+        [replace(request, target=3000)], max_new_tokens=3000, sources=[llama.writer.prompts.encode(request)]
+    )[0]
+    assert len(result.ids) <= 512
+    assert result.landed == "missed"
+
+
 def test_a_model_without_a_signal_is_forced_to_lengths(plain: Pair) -> None:
     assert not plain.writer.generator.steers
     requests = all_requests()
@@ -157,6 +179,12 @@ def test_sampling_depends_on_its_seed(plain: Pair) -> None:
     assert sample(1) == sample(1)
     assert len({sample(seed) for seed in range(5)}) > 1
     assert sample(1) != plain.writer.write_many([request])[0].text
+    greedy = plain.writer.write_many([request])
+    assert plain.writer.write_many([request], do_sample=True, temperature=0) == greedy
+    assert plain.writer.write_many([request], do_sample=True, top_p=1e-6, seed=3) == greedy
+    for wrong in ({"temperature": -1}, {"top_p": 0}, {"top_k": -2}):
+        with pytest.raises(OptionError, match="give a temperature"):
+            plain.writer.write_many([request], do_sample=True, **wrong)
     with pytest.raises(OptionError, match="takes no option 'num_beams'"):
         plain.writer.write_many([request], num_beams=4)
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from safetensors.numpy import load_file, save_file
 
 from impatience import Request, Unit, Writer, attach, load
 from impatience.backends import choose_backend
@@ -54,12 +55,16 @@ def test_a_gguf_file_goes_to_llama_cpp_and_a_folder_to_transformers(llama: Pair,
 
 
 def test_a_missing_library_says_what_to_install(llama: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = library.library.__wrapped__
     monkeypatch.setattr(library, "PACKAGE", "no_such_package")
     with pytest.raises(OptionError, match="needs the package"):
-        library.library.__wrapped__()
+        find()
+    monkeypatch.setattr(library, "library", find)
+    with pytest.raises(OptionError, match="needs the package"):
+        choose_backend(llama.file, "llama.cpp")
     monkeypatch.setenv(library.VARIABLE, str(llama.file))
     with pytest.raises(OptionError, match=r"is no llama\.cpp library"):
-        library.library.__wrapped__()
+        find()
 
 
 def test_a_library_of_another_layout_is_refused(llama: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,8 +112,12 @@ def test_signal_and_weights_belong_together(llama: Pair, tmp_path: Path) -> None
         load(other / "m.gguf")
     wide = new_pair(tmp_path / "wide", hidden_size=64)
     shutil.copy(control_file(llama.file), wide.file.with_suffix(".impatience.safetensors"))
-    with pytest.raises(ModelFilesError, match="belongs to another model"):
+    with pytest.raises(ModelFilesError, match="belongs to another GGUF file"):
         load(wide.file)
+    export_model(tiny_steered(), PROMPT | {"max_source_tokens": 99}, tmp_path / "second.gguf")
+    shutil.copy(control_file(llama.file), control_file(tmp_path / "second.gguf"))
+    with pytest.raises(ModelFilesError, match="or has changed"):
+        load(tmp_path / "second.gguf")
 
 
 def test_what_llama_cpp_cannot_run_is_not_exported(tmp_path: Path, toy_folder: Path) -> None:
@@ -225,6 +234,29 @@ def test_changed_bytes_of_an_adapter_are_noticed(adapted: Any, tmp_path: Path) -
         file.write_bytes(before)
 
 
+def test_a_signal_that_is_lost_or_not_whole_is_noticed(adapted: Any, tmp_path: Path) -> None:
+    adapted(tmp_path / "mine")
+    settings = json.loads((tmp_path / "mine" / "impatience.json").read_text())
+    (tmp_path / "mine" / "impatience.json").write_text(json.dumps(settings | {"crc32": {}}))
+    weights = load_file(tmp_path / "mine" / "impatience.safetensors")
+    save_file({name: weights[name] for name in weights if ".2." in name}, tmp_path / "mine" / "impatience.safetensors")
+    with pytest.raises(ModelFilesError, match=r"for the layers \[2\], and its settings name \[2, 3\]"):
+        load(tmp_path / "mine")
+    (tmp_path / "mine" / "impatience.safetensors").unlink()
+    with pytest.raises(ModelFilesError, match=r"for the layers \[\]"):
+        load(tmp_path / "mine")
+
+
+@pytest.mark.parametrize("file", ["adapter_config.json", "impatience.json", "prompt.json"])
+def test_changed_settings_change_the_fingerprint(file: str, adapted: Any, tmp_path: Path) -> None:
+    adapted(tmp_path / "mine")
+    before = load(tmp_path / "mine").generator.fingerprint()
+    changes = {"adapter_config.json": {"lora_alpha": 13}, "impatience.json": {"amplitude": 0.5}, "prompt.json": {}}
+    content = json.loads((tmp_path / "mine" / file).read_text())
+    (tmp_path / "mine" / file).write_text(json.dumps(content | changes[file], indent=1))
+    assert load(tmp_path / "mine").generator.fingerprint() != before
+
+
 def test_an_adapter_that_llama_cpp_cannot_run_goes_to_transformers(adapted: Any, tmp_path: Path) -> None:
     for name, options in {"dora": {"use_dora": True}, "early": {"layers": (0, 2)}}.items():
         adapted(tmp_path / name, **options)
@@ -282,3 +314,11 @@ def test_a_model_is_freed_after_its_contexts_also_in_a_cycle_of_references(
         model = None
         gc.collect()
         assert freed == ["llama_free", "llama_free", "llama_model_free"]
+
+
+def test_a_gpu_takes_models_that_transformers_can_run(monkeypatch: pytest.MonkeyPatch, llama: Pair) -> None:
+    name = "qwen2.5-coder-0.5b-instruct"
+    assert choose_backend(name).title == "llama.cpp"
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/nvidia-smi")
+    assert choose_backend(name).title == "transformers"
+    assert choose_backend(llama.file).title == "llama.cpp"

@@ -32,7 +32,7 @@ def choose_backend(name: str | Path, backend: str | None = None) -> Backend:
             raise OptionError(f"backend={backend!r}: {reason}")
         return titles[backend]
     reasons = []
-    for candidate in sorted(titles.values(), key=lambda known: known.rank):
+    for candidate in sorted(titles.values(), key=lambda known: known.rank(name)):
         reason = candidate.why_not(name)
         if reason is None:
             return candidate

@@ -15,7 +15,6 @@ class Backend(ABC):
     """A library that runs models."""
 
     title: ClassVar[str]  # its name for people
-    rank: ClassVar[int]  # of several that can open a model, that of the lowest rank is taken: it is the fastest
 
     @abstractmethod
     def why_not(self, name: str | Path) -> str | None:
@@ -23,6 +22,10 @@ class Backend(ABC):
 
         It looks at names and small files only, and imports no large library.
         """
+
+    @abstractmethod
+    def rank(self, name: str | Path) -> int:
+        """Return its place among the backends that can open a model; the first is taken, as it is the fastest."""
 
     @abstractmethod
     def open(self, name: str | Path, *, quiet: bool) -> tuple[Any, dict[str, Any]]:

@@ -204,7 +204,7 @@ def evaluate(
         **({} if sample is None else {"sample": sample}),
     }
     labels = dict.fromkeys(request.group for request in requests if request.group)
-    origin = (name_from_anywhere(evaluated.source), evaluated.prompt, generator.settings, weights)
+    origin = (name_from_anywhere(evaluated.source), generator.backend, evaluated.prompt, generator.settings, weights)
     load_elsewhere = partial(load_batch_writer, *origin, chosen_strategy, seed)
     write_here = partial(_write_batch, generator, chosen_strategy, seed)
     task = Task(write_here, None if in_memory else load_elsewhere)
@@ -324,9 +324,15 @@ def judge_by_request(request: Request, result: Result) -> Landed:
 
 
 def load_batch_writer(
-    model: str, prompt: Mapping[str, Any], settings: Mapping[str, Any], weights: str, strategy: Strategy, seed: int
+    model: str,
+    backend: str,
+    prompt: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    weights: str,
+    strategy: Strategy,
+    seed: int,
 ) -> Callable[[_Numbered], list[Prediction]]:
     """Load the model in another process and return the function that writes a batch."""
-    generator = load_evaluated_model(model, **prompt, generate=settings, quiet=True).generator
+    generator = load_evaluated_model(model, **prompt, generate=settings, backend=backend, quiet=True).generator
     check_fingerprint(generator.fingerprint(), model, weights)
     return partial(_write_batch, generator, strategy, seed)

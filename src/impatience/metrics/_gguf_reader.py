@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
-from impatience.backends.llama_cpp.model import Context, GgufModel, Scores
+from impatience.backends.llama_cpp.model import Context, GgufModel, log_sum
 from impatience.backends.llama_cpp.tokenizer import GgufTokenizer
 from impatience.grounding.reading import Row
 
@@ -41,7 +39,7 @@ class GgufReader:
             context.read(head)
             self._head = head
         scores = context.read(row.ids[len(head) :], [place - len(head) for place in row.places])
-        return [(one[tokens] - _log_sum(one)).tolist() for one, tokens in zip(scores, row.tokens, strict=True)]
+        return [(one[tokens] - log_sum(one)).tolist() for one, tokens in zip(scores, row.tokens, strict=True)]
 
     def _context_for(self, tokens: int) -> Context:
         """Return a context with room for so many tokens: the one at hand, or a larger one."""
@@ -53,9 +51,3 @@ class GgufReader:
 
 def _head(row: Row) -> list[int]:
     return row.ids[: min(row.shared, row.places[0])]
-
-
-def _log_sum(scores: Scores) -> float:
-    """Return the logarithm of the summed exponentials of scores."""
-    top = scores.max()
-    return float(top + np.log(np.exp(scores - top, dtype=np.float64).sum()))

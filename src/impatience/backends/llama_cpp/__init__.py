@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from impatience.backends.base import Backend
 from impatience.backends.llama_cpp.files import GgufFiles, find_files
-from impatience.backends.llama_cpp.library import PACKAGE, is_installed
 from impatience.control.generate_options import generation_settings
 from impatience.data import Encoder
-from impatience.registry import how_to_install
+from impatience.errors import OptionError
 
 if TYPE_CHECKING:
     from impatience.backends.llama_cpp.generator import GgufGenerator
@@ -21,15 +22,24 @@ if TYPE_CHECKING:
 class LlamaCpp(Backend):
     """Opens GGUF files, and models by name whose weights are one."""
 
-    title, rank = "llama.cpp", 0
+    title = "llama.cpp"
+
+    def rank(self, name: str | Path) -> int:
+        """Return the first place, but for a model that transformers writes with on a GPU."""
+        is_file = str(name).lower().endswith(".gguf")
+        return 2 if not is_file and shutil.which("nvidia-smi") and find_spec("torch") else 0
 
     def why_not(self, name: str | Path) -> str | None:
         """Return why a model cannot be opened here."""
         files = find_files(name)
         if not isinstance(files, GgufFiles):
             return files
-        if not is_installed():
-            return f"llama.cpp needs the package {PACKAGE}: {how_to_install(PACKAGE)}."
+        from impatience.backends.llama_cpp.library import library
+
+        try:
+            library()
+        except OptionError as error:
+            return str(error)
         return None
 
     def open(self, name: str | Path, *, quiet: bool) -> tuple[SteeredGguf, dict[str, Any]]:

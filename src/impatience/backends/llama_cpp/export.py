@@ -13,7 +13,7 @@ import numpy as np
 from impatience.backends.llama_cpp.files import control_file
 from impatience.backends.llama_cpp.gguf_tokenizer import copy_tokenizer, write_tokenizer
 from impatience.backends.llama_cpp.gguf_weights import KINDS, Architecture, architecture_of, tensors, write_sizes
-from impatience.backends.llama_cpp.opened import SIGNAL_KEY
+from impatience.backends.llama_cpp.opened import CONTROL_KEY, checksum
 from impatience.backends.llama_cpp.signal import Signal, SignalSettings
 from impatience.control.generation import eos_ids
 from impatience.control.loading import open_model
@@ -68,9 +68,11 @@ def export_model(
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{out.stem}-", dir=out.parent) as work:
             whole = Path(work) / out.name
-            _write_gguf(whole, model, architecture, kind, base, marked=controlled)
             if controlled:
                 _write_control(control_file(whole), weights, settings, prompt)
+            mark = checksum(control_file(whole)) if controlled else ""
+            _write_gguf(whole, model, architecture, kind, base, mark)
+            if controlled:
                 os.replace(control_file(whole), control_file(out))
             os.replace(whole, out)
     except OSError as error:
@@ -81,7 +83,7 @@ def export_model(
 
 
 def _write_gguf(
-    path: Path, model: LengthControlled, architecture: Architecture, kind: str, base: Path | None, *, marked: bool
+    path: Path, model: LengthControlled, architecture: Architecture, kind: str, base: Path | None, mark: str
 ) -> None:
     from gguf import GGUFWriter
 
@@ -89,8 +91,8 @@ def _write_gguf(
     writer = GGUFWriter(path, architecture.name)
     writer.add_name(path.stem)
     write_sizes(writer, inner.config, kind)
-    if marked:
-        writer.add_string(SIGNAL_KEY, str(settings_of(model)["method"]))
+    if mark:
+        writer.add_string(CONTROL_KEY, mark)
     if base is None:
         write_tokenizer(writer, model.tokenizer, inner.config.vocab_size, eos_ids(inner.generation_config))
     else:

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from impatience.backends.llama_cpp.model import Context, Scores
+from impatience.backends.llama_cpp.choosing import Chooser
+from impatience.backends.llama_cpp.model import Context, Scores, log_sum
 from impatience.backends.llama_cpp.opened import SteeredGguf
 from impatience.backends.llama_cpp.signal import Vectors
 from impatience.control.length_report import LengthReporter
@@ -27,8 +28,6 @@ from impatience.lengths import Landing, Unit
 from impatience.methods import METHODS
 from impatience.registry import name_of
 from impatience.steps.landing import LandingRules
-from impatience.steps.repetition import bar_repeats, check_no_loops
-from impatience.steps.sampling import noisy_scores
 from impatience.vocabulary.step_counter import StepCounter
 
 _OPTIONS = ("no_loops", "max_new_tokens", "do_sample", "temperature", "top_k", "top_p", "seed")
@@ -71,9 +70,9 @@ class GgufGenerator(Generator):
     ) -> list[Result]:
         """Write requests with the base model alone, one after the other."""
         requests = [replace(request, prefix=(), draw=0) for request in requests]
-        sources, options = inputs or self.encode_sources(requests), self.settings | options
+        sources, options = self.pad(inputs or self.encode_sources(requests)), self.settings | options
         if self._target(requests)[1] is Landing.NATURAL:
-            options.setdefault("max_new_tokens", min(limit, self.model.room - max(map(len, sources))))
+            options.setdefault("max_new_tokens", limit)
         return self._write_all(requests, sources, options, None, steered=False)
 
     def pad(self, rows: list[list[int]]) -> list[list[int]]:
@@ -112,8 +111,9 @@ class GgufGenerator(Generator):
         target, landing = self._target(requests)
         results = []
         for position, (request, ids) in enumerate(zip(requests, sources, strict=True)):
-            budget = len(request.prefix) + self._budget(request, self.model.room - len(ids), options)
-            asked = TokenRequest(ids, request.target, budget, request.prefix, request.draw)
+            left = self.model.room - len(ids)
+            budget = len(request.prefix) + self._budget(request, left, options)
+            asked = TokenRequest(ids, request.target, min(budget, left), request.prefix, request.draw)
             written = self._write(asked, target.unit, landing, options, position, listener, steered=steered)
             results.append(self._result(request, written))
         return results
@@ -145,7 +145,7 @@ class GgufGenerator(Generator):
     ) -> TokenResult:
         """Write one text."""
         counter, eos = self._counter(unit), np.array(self.eos)
-        chooser = _Chooser(request, unit, landing, options, self)
+        chooser = Chooser(request, unit, landing, options, self.rules)
         ids, numbers = list(request.prefix), np.array([counter.initial])
         curve, probabilities, logs = ([0.0] * len(ids) for _ in range(3))
         choices, held = list(ids), list(ids)
@@ -153,11 +153,11 @@ class GgufGenerator(Generator):
         for token in ids:
             numbers = counter.advance(numbers, np.array([token]))
         while True:
-            total = _log_sum(scores)
+            total = log_sum(scores)
             curve.append(float(np.exp(scores[eos] - total).sum()))
             allowed = chooser.bar_loops(ids, scores)
             barred = allowed is not scores
-            chance = float(np.exp(allowed[eos] - _log_sum(allowed)).sum()) if barred else curve[-1]
+            chance = float(np.exp(allowed[eos] - log_sum(allowed)).sum()) if barred else curve[-1]
             choice, kept, token = chooser.choose(ids, allowed)
             probabilities.append(chance)
             choices.append(choice)
@@ -236,72 +236,3 @@ class GgufGenerator(Generator):
         if unit not in self._counters:
             self._counters[unit] = StepCounter(self.vocabulary, unit)
         return self._counters[unit]
-
-
-class _Chooser:
-    """Chooses the tokens of one text."""
-
-    def __init__(
-        self, request: TokenRequest, unit: Unit, landing: Landing, options: Mapping[str, Any], own: GgufGenerator
-    ) -> None:
-        self._before, self._draw, self._size = request.ids[-1], request.draw, options.get("no_loops")
-        if self._size is not None:
-            check_no_loops(self._size)
-        self._rules = None
-        if landing is not Landing.NATURAL:
-            self._rules = own.rules(landing, unit)
-            self._rows = np.array([request.target]), np.array([1]), np.array([1 + request.budget])
-        self._sampler = _Sampler.of(options)
-
-    def bar_loops(self, ids: Sequence[int], scores: Scores) -> Scores:
-        """Return the scores, -inf for tokens that would repeat a sequence."""
-        if self._size is None or len(ids) < self._size:
-            return scores
-        barred: Scores = bar_repeats(np.array([ids]), scores[None], self._size)[0]
-        return barred
-
-    def choose(self, ids: Sequence[int], scores: Scores) -> tuple[int, int, int]:
-        """Return the model's choice, what the landing makes of it, and the token that is written."""
-        choice = kept = int(scores.argmax())
-        if self._rules is not None:
-            scores = self._rules.hold(np.array([[self._before, *ids]]), scores[None], *self._rows)[0]
-            kept = int(scores.argmax())
-        if self._draw:
-            noisy = noisy_scores(scores[None], np.array([self._draw]), np.array([len(ids)]))
-            return choice, kept, int(noisy[0].argmax())
-        return choice, kept, kept if self._sampler is None else self._sampler.sample(scores)
-
-
-class _Sampler:
-    """Samples tokens at a temperature, from the likeliest ones."""
-
-    def __init__(self, temperature: float, top_k: int, top_p: float, seed: int | None) -> None:
-        self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
-        self._random = np.random.default_rng(seed)
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> _Sampler | None:
-        """Return the sampler that options ask for; None for the likeliest token."""
-        temperature = options.get("temperature") or 1.0
-        if not options.get("do_sample") or temperature <= 0:
-            return None
-        return cls(
-            float(temperature), int(options.get("top_k") or 0), float(options.get("top_p") or 1), options.get("seed")
-        )
-
-    def sample(self, scores: Scores) -> int:
-        """Return a token."""
-        scaled = scores.astype(np.float64) / self.temperature
-        order = np.argsort(-scaled)[: self.top_k or None]
-        chances = np.exp(scaled[order] - scaled[order[0]])
-        chances /= chances.sum()
-        if self.top_p < 1:
-            most = int(np.searchsorted(chances.cumsum(), self.top_p)) + 1
-            order, chances = order[:most], chances[:most] / chances[:most].sum()
-        return int(self._random.choice(order, p=chances))
-
-
-def _log_sum(scores: Scores) -> float:
-    """Return the logarithm of the summed exponentials of (V,) scores."""
-    most = float(scores.max())
-    return most + float(np.log(np.exp(scores - np.float32(most)).sum(dtype=np.float64)))

@@ -95,7 +95,6 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_vocab_eot": (c_int32, (c_void_p,)),
     "llama_vocab_pad": (c_int32, (c_void_p,)),
     "llama_vocab_is_eog": (c_bool, (c_void_p, c_int32)),
-    "llama_vocab_is_control": (c_bool, (c_void_p, c_int32)),
     "llama_vocab_get_add_bos": (c_bool, (c_void_p,)),
     "llama_vocab_get_attr": (c_int32, (c_void_p, c_int32)),
     "llama_vocab_get_text": (c_char_p, (c_void_p, c_int32)),

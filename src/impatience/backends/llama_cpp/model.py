@@ -21,6 +21,7 @@ AT_ONCE = 512  # tokens that are read in one pass
 _STEP = 1024  # a context has room for a multiple of so many tokens
 _MAGIC = b"GGUF"
 _ALL_F32 = "0"  # a file type, see llama.h
+_AUTO = -1
 _FLASH, _TYPES = 52, 16  # places of ``flash_attn_type``, and of the types of keys and values after the callback
 
 Scores = NDArray[np.float32]
@@ -109,7 +110,8 @@ class Context:
         place = self._library.callback_place
         if place is not None and model.fact("general.file_type") == _ALL_F32:  # then attention is no coarser
             parameters.write(place + _TYPES, "<2i", 0, 0)
-            parameters.write(_FLASH, "<i", 0)
+            if parameters.read(_FLASH, "<i") == (_AUTO,):
+                parameters.write(_FLASH, "<i", 0)
         self.vectors = ControlVectors(self._library, model.layers, model.width) if steered else None
         if self.vectors and place is not None:
             parameters.write(place, "<Q", cast(self.vectors.callback, c_void_p).value or 0)
@@ -123,15 +125,19 @@ class Context:
         if self.vectors:
             self.vectors.bind(self._context)
         # The model and the callback are kept until the context is freed, whatever the garbage collector finds first.
-        finalize(self, _free_context, self._library, self._context, self._batch, model.handle, self.vectors)
+        kept = finalize(self, _free_context, self._library, self._context, self._batch, model.handle, self.vectors)
+        kept.atexit = False  # then another thread may still write
         if model.adapter is not None:
-            self._library("set_adapters_lora", self._context, (c_void_p * 1)(model.adapter), 1, (c_float * 1)(1.0))
+            adapters, scales = (c_void_p * 1)(model.adapter), (c_float * 1)(1.0)
+            if self._library("set_adapters_lora", self._context, adapters, 1, scales):
+                raise ModelFilesError(f"llama.cpp cannot use the adapter on {model.path}: {model._reason()}.")
 
     def keep(self, tokens: int) -> bool:
         """Forget all but the first tokens; return False if the model cannot, and has forgotten all."""
         if tokens == self.read_tokens:
             return True
-        if tokens and self._library("memory_seq_rm", self._memory, 0, tokens, -1):
+        # After a failure there are fewer tokens than a caller remembers.
+        if 0 < tokens < self.read_tokens and self._library("memory_seq_rm", self._memory, 0, tokens, -1):
             self.read_tokens = tokens
             return True
         self._library("memory_clear", self._memory, True)
@@ -168,9 +174,10 @@ class Context:
         for place in wanted:
             batch.logits[place] = 1
         batch.n_tokens = len(ids)
+        self._library.errors.clear()
         if code := self._decode(self._context, batch):
-            self.keep(0)
             reason = self.model._reason()
+            self.keep(0)
             raise ModelFilesError(f"llama.cpp could not compute a step (code {code}: {reason}).")
         self.read_tokens = begin + len(ids)
 
@@ -181,11 +188,17 @@ class Context:
         return self._view(place).copy()
 
 
+def log_sum(scores: Scores) -> float:
+    """Return the logarithm of the summed exponentials of (V,) scores."""
+    most = float(scores.max())
+    return most + float(np.log(np.exp(scores - np.float32(most)).sum(dtype=np.float64)))
+
+
 class _Handle:
     """A pointer of the library that is freed when nothing holds this object any more."""
 
     def __init__(self, free: Any, pointer: Any) -> None:
-        finalize(self, free, pointer)
+        finalize(self, free, pointer).atexit = False  # then another thread may still read the weights
 
 
 def _free_context(library: Library, context: Any, batch: Any, *_kept: Any) -> None:

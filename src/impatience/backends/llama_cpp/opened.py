@@ -18,8 +18,8 @@ from impatience.sources.packaged import fetch_file
 from impatience.vocabulary import Vocabulary
 
 PROMPT, WEIGHTS = "prompt.json", "impatience.safetensors"  # see ``control.storage``
-SIGNAL_KEY = "impatience.method"
-"""Key in the metadata of a GGUF file that was exported with a signal."""
+CONTROL_KEY = "impatience.control"
+"""Key in the metadata of a GGUF file that was exported with a control file: the SHA-256 of that file."""
 
 
 class SteeredGguf:
@@ -43,12 +43,15 @@ class SteeredGguf:
     def fingerprint(self) -> str:
         """Return a SHA-256 of the files that the model was opened from."""
         if not self._fingerprint:
-            digest = hashlib.sha256()
-            for path in self.files:
-                with path.open("rb") as file:
-                    digest.update(hashlib.file_digest(file, "sha256").digest())
-            self._fingerprint = digest.hexdigest()
+            digests = "".join(map(checksum, self.files))
+            self._fingerprint = hashlib.sha256(digests.encode()).hexdigest()
         return self._fingerprint
+
+
+def checksum(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def open_files(files: GgufFiles, *, quiet: bool) -> tuple[SteeredGguf, dict[str, Any]]:
@@ -57,7 +60,7 @@ def open_files(files: GgufFiles, *, quiet: bool) -> tuple[SteeredGguf, dict[str,
     model = GgufModel(weights)
     if files.folder is not None:
         return _open_adapter(model, files.folder)
-    marked = model.fact(SIGNAL_KEY)
+    marked = model.fact(CONTROL_KEY)
     if files.control is None:
         if marked:
             raise ModelFilesError(
@@ -66,12 +69,12 @@ def open_files(files: GgufFiles, *, quiet: bool) -> tuple[SteeredGguf, dict[str,
             )
         return SteeredGguf(model), {}
     settings, tensors, prompt = read_signal(files.control)
-    if not marked:
+    if marked != checksum(files.control):
         raise ModelFilesError(
-            f"{files.control} belongs to another GGUF file: {weights.name} was not exported with length control. Move "
-            f"it away, or export the model again."
+            f"{files.control} was not written with {weights.name}: it belongs to another GGUF file, or has changed. "
+            f"Copy both files of one export, or export the model again."
         )
-    signal = Signal(settings, tensors, model.layers, model.width) if tensors else None
+    signal = None if settings.method == "none" else Signal(settings, tensors, model.layers, model.width)
     return SteeredGguf(model, signal, (weights, files.control)), prompt
 
 
@@ -86,14 +89,13 @@ def _open_adapter(model: GgufModel, folder: Path) -> tuple[SteeredGguf, dict[str
         check_bytes(folder, read_object(folder / CONTROL).get(CHECKSUMS, {}))
     path = adapter.adapter_file(folder, kind, (first, second), model.layers)
     model.put_adapter(path)
-    used, prompt = [model.path, folder / adapter.WEIGHTS], {}
-    if (folder / PROMPT).is_file():
-        prompt = check_prompt(folder / PROMPT)
+    prompt = check_prompt(folder / PROMPT) if (folder / PROMPT).is_file() else {}
     signal = None
     if (folder / CONTROL).is_file():
         settings, tensors = read_saved_signal(folder / CONTROL, folder / WEIGHTS)
         check_amplitude(settings.amplitude, settings.options.get("strength"))
-        if tensors:
+        if settings.method != "none":
             signal = Signal(settings, tensors, model.layers, model.width)
-            used.append(folder / WEIGHTS)
+    names = (adapter.SETTINGS, adapter.WEIGHTS, CONTROL, WEIGHTS, PROMPT)
+    used = [model.path, *(folder / name for name in names if (folder / name).is_file())]
     return SteeredGguf(model, signal, tuple(used)), prompt

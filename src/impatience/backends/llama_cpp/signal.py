@@ -54,7 +54,7 @@ class Signal:
         if not isinstance(method, EmbeddingMethod):
             raise UnsupportedModelError(f"llama.cpp cannot run the method {settings.method!r}.")
         self.method, self.amplitude, self.layers, self.width = method, settings.amplitude, layers, width
-        self._maps = _read_maps(tensors, layers, width)
+        self._maps = _read_maps(tensors, _expected_layers(method, layers), width)
         self._tables: dict[tuple[Unit, int, int], Vectors] = {}
 
     def vectors(self, progress: float, target: int, unit: Unit) -> Vectors:
@@ -83,35 +83,46 @@ class Signal:
         return vectors
 
 
-def _read_maps(tensors: Mapping[str, NDArray[Any]], layers: int, width: int) -> dict[int, list[Vectors]]:
+def _expected_layers(method: EmbeddingMethod, layers: int) -> list[int]:
+    """Return the layers where a signal enters.
+
+    Raises:
+        UnsupportedModelError: If llama.cpp cannot add it there.
+    """
+    chosen = list(range(layers)) if method.layers == "all" else sorted(method.layers or ())
+    first = chosen[0] if chosen else None
+    if first is None or first < FIRST_LAYER:
+        place = "the decoder's input" if first is None else f"layer {first}"
+        raise UnsupportedModelError(
+            f"The signal of this model enters at {place}; llama.cpp adds it from layer {FIRST_LAYER} on. Train it with "
+            f"layers={list(range(FIRST_LAYER, layers))}, or use --backend transformers."
+        )
+    return chosen
+
+
+def _read_maps(tensors: Mapping[str, NDArray[Any]], expected: list[int], width: int) -> dict[int, list[Vectors]]:
     """Return the weights of each layer's map, in the order in which they are applied.
 
     Raises:
-        UnsupportedModelError: If the signal enters where llama.cpp cannot add it.
-        ModelFilesError: If the weights do not fit.
+        ModelFilesError: If some are missing, too many, or do not fit.
     """
     maps: dict[int, list[Vectors]] = {}
     for name in sorted(tensors):
         if not name.startswith(_NAME):
             raise ModelFilesError(f"The signal has weights that nothing reads: {name!r}. Update impatience.")
         maps.setdefault(int(name.split(".")[1]), []).append(np.ascontiguousarray(tensors[name], np.float32))
-    if not maps:
-        raise UnsupportedModelError(
-            "The signal of this model enters at the decoder's input, where llama.cpp cannot add it. Train it with "
-            f"layers={list(range(FIRST_LAYER, layers))}, or use --backend transformers."
+    if sorted(maps) != expected:
+        raise ModelFilesError(
+            f"The signal has weights for the layers {sorted(maps)}, and its settings name {expected}: it is not whole, "
+            f"or belongs to another model. Copy or export the model again."
         )
     for layer, weights in maps.items():
-        if layer < FIRST_LAYER:
-            raise UnsupportedModelError(
-                f"The signal of this model enters at layer {layer}; llama.cpp adds it from layer {FIRST_LAYER} on. "
-                f"Train it with layers={list(range(FIRST_LAYER, layers))}, or use --backend transformers."
-            )
         sizes = [width, *(weight.shape[0] for weight in weights)]
         fits = all(weight.shape[1] == size for weight, size in zip(weights, sizes, strict=False)) and sizes[-1] == width
-        if layer >= layers or not fits:
+        if not fits:
             raise ModelFilesError(
-                f"The signal's weights for layer {layer} do not fit a model of {layers} layers and width {width}: it "
-                f"belongs to another model."
+                f"The signal's weights for layer {layer} do not fit a model of width {width}: it belongs to another "
+                f"model."
             )
         if not all(np.isfinite(weight).all() for weight in weights):
             raise ModelFilesError(f"The signal's weights for layer {layer} hold NaN or infinite values: damaged.")

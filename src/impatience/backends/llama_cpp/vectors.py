@@ -68,12 +68,6 @@ class ControlVectors:
             self._checked = True
         return True
 
-    def clear(self) -> None:
-        """Take the vectors away."""
-        if self._on:
-            self._library("set_adapter_cvec", self._context, None, 0, self._width, 1, self._rows + 1)
-            self._on = False
-
     def _look(self, node: int, asks: bool, _: Any) -> bool:
         """Look at a node of the graph before it is computed; the library asks for each node of each step."""
         if not self._searching or not asks or not self._on:
