@@ -6,7 +6,7 @@
 and the prompt names the length in four of five rows. Each text is written as the strategy ``endings`` writes it: where
 the first text did not land, endings are drawn and the best is kept. ``OUT/train.jsonl`` gets the texts that are on
 target, finished, do not loop and pass the filters of ``teach``; ``OUT/validation.jsonl`` those of held-out documents.
-What is trained on them learns to land by its own words (docs/study/log.md, section 18).
+What is trained on them learns to land by its own words (docs/study/log.md, section 20).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from safetensors.numpy import load_file, save_file
+from safetensors.torch import load_file, save_file
 
 from impatience import Request, Unit, Writer, attach, load
 from impatience.backends import choose_backend
@@ -23,6 +23,7 @@ from impatience.backends.llama_cpp import library
 from impatience.backends.llama_cpp.export import export, export_model
 from impatience.backends.llama_cpp.files import control_file
 from impatience.backends.llama_cpp.model import GgufModel
+from impatience.backends.llama_cpp.safetensors_files import read_tensors
 from impatience.backends.llama_cpp.tokenizer import GgufTokenizer
 from impatience.errors import ModelFilesError, OptionError, UnsupportedModelError
 from impatience.lengths import Landing
@@ -265,6 +266,62 @@ def test_an_adapter_that_llama_cpp_cannot_run_goes_to_transformers(adapted: Any,
         choose_backend(tmp_path / "early", "llama.cpp")
     with pytest.raises(OptionError, match="use_dora"):
         choose_backend(tmp_path / "dora", "llama.cpp")
+
+
+def test_adapters_of_other_weights_go_to_transformers(adapted: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    adapted(folder)
+    file = folder / "adapter_model.safetensors"
+    tensors = load_file(file)
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+    others = {
+        "base_model.model.lm_head.lora_A.weight": tensors[name],
+        "base_model.model.model.embed_tokens.weight": tensors[name],
+        "base_model.model.model.layers.0.input_layernorm.lora_A.weight": tensors[name],
+        name: tensors[name].to(torch.float8_e4m3fn),
+    }
+    for other, weight in others.items():
+        save_file(tensors | {other: weight.clone()}, file)
+        assert choose_backend(folder).title == "transformers"
+        with pytest.raises(OptionError, match=r"no place for the weight|no weights of the type F8_E4M3"):
+            choose_backend(folder, "llama.cpp")
+    file.write_bytes(b"nothing")
+    with pytest.raises(ModelFilesError, match="is damaged"):
+        load(folder)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])
+def test_adapters_of_any_precision_run(adapted: Any, tmp_path: Path, kind: torch.dtype) -> None:
+    folder = tmp_path / "mine"
+    model = adapted(folder)
+    parameters = {name: weight for name, weight in model.named_parameters() if "lora_" in name}
+    for weight in parameters.values():
+        weight.data = weight.data.to(kind).to(weight.dtype)
+    model.save_pretrained(folder)
+    (folder / "prompt.json").write_text(json.dumps(PROMPT))
+    before = texts(load(folder))
+    assert before == texts(Writer(model, PROMPT))
+    file = folder / "adapter_model.safetensors"
+    save_file({name: weight.to(kind) for name, weight in load_file(file).items()}, file)
+    settings = json.loads((folder / "impatience.json").read_text())
+    del settings["crc32"]
+    (folder / "impatience.json").write_text(json.dumps(settings))
+    assert choose_backend(folder).title == "llama.cpp"
+    assert texts(load(folder)) == before
+
+
+def test_bfloat16_is_widened(tmp_path: Path) -> None:
+    values = torch.randn(3, 5, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    whole = {"a": values, "empty": torch.zeros(0, 4, dtype=torch.bfloat16), "b": values.double()}
+    save_file(whole, tmp_path / "w.safetensors", {"made": "here"})
+    tensors, metadata = read_tensors(tmp_path / "w.safetensors")
+    assert metadata == {"made": "here"}
+    assert {name: (str(array.dtype), array.shape) for name, array in tensors.items()} == {
+        "a": ("float32", (3, 5)),
+        "b": ("float64", (3, 5)),
+        "empty": ("float32", (0, 4)),
+    }
+    assert tensors["a"].tolist() == values.tolist()
 
 
 def test_writing_needs_no_torch(llama: Pair, tmp_path: Path) -> None:

@@ -62,7 +62,9 @@ def test_adapter_names_its_base_and_uses_its_tokenizer(tmp_path: Path, monkeypat
     model.save_pretrained(tmp_path / "adapter")
     for file in (tmp_path / "adapter").glob("*token*"):
         file.unlink()
-    assert json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"] == "base"
+    stored = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"]
+    assert stored == str(tmp_path / "base")
+    monkeypatch.chdir(tmp_path / "adapter")  # it is found from anywhere
     opened, _ = open_model(tmp_path / "adapter")
     assert opened.tokenizer.get_vocab() == tokenizer.get_vocab()
     assert type(opened.base).__name__ == "LlamaForCausalLM"

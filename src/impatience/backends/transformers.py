@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from impatience.backends.base import Backend
-from impatience.backends.llama_cpp.files import control_file
 from impatience.data import Encoder
 from impatience.registry import how_to_install
-from impatience.sources.gguf_files import is_gguf
+from impatience.sources.gguf_files import control_file, is_gguf, missing_gguf
 
 if TYPE_CHECKING:
     from impatience.control.model import LengthControlled
@@ -32,7 +31,8 @@ class Transformers(Backend):
         if is_gguf(name) and control_file(Path(name).expanduser()).is_file():
             return f"{name} was exported for llama.cpp: transformers runs the model that it was exported from."
         if find_spec("torch") is None or find_spec("transformers") is None:
-            return f"The model {str(name)!r} needs torch and transformers: {how_to_install('torch')}."
+            needs = f"The model {str(name)!r} needs torch and transformers: {how_to_install('torch')}."
+            return missing_gguf(name) or needs
         return None
 
     def open(self, name: str | Path, *, quiet: bool) -> tuple[LengthControlled, dict[str, Any]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from impatience.errors import ModelFilesError
 from impatience.registry import is_installed, nearest
 from impatience.sources import gguf_decoder, onnx_t5, torch_marian
-from impatience.sources.gguf_files import converted, is_gguf
+from impatience.sources.gguf_files import converted, is_gguf, missing_gguf
 from impatience.sources.hub_folder import in_hub_folder
 from impatience.sources.packaged import PackagedModel, cache_folder, cache_root, fetch, is_cached
 from impatience.sources.qwen_coder import QWEN_CODER_05B, QWEN_CODER_15B
@@ -161,6 +161,8 @@ def check_name(name: str | Path) -> None:
     path = os.path.expanduser(name)
     if os.path.isdir(path):
         return
+    if reason := missing_gguf(name):
+        raise ModelFilesError(reason)
     if isinstance(name, str) and _HUB_NAME.fullmatch(name) and not os.path.exists(name.partition("/")[0]):
         return
     siblings = [str(folder) for folder in Path(path).parent.glob("*/")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import zlib
@@ -25,6 +26,7 @@ from impatience.errors import DataError, LongTargetError, OptionError, RunError
 from impatience.files import lock_folder, write_whole
 from impatience.lengths import split_sentences
 from impatience.sources import resolve, toy
+from impatience.sources.identity import name_from_anywhere
 from impatience.training.callbacks import Progress, Report, StrengthSchedule, measure_peak
 from impatience.training.checkpoint import step_of
 from impatience.training.model_card import model_card
@@ -117,7 +119,8 @@ def build_model(recipe: Recipe) -> tuple[LengthControlled, Any]:
         modules = lora.modules if isinstance(lora.modules, str) else list(lora.modules)
         if recipe.train.in_bf16:
             base.to(torch.bfloat16)  # the base is not trained, so it needs no more precision
-        base.name_or_path = base.config._name_or_path = name  # the adapter stores the base's name, not a cache path
+        known = name if name in toy.NAMES else name_from_anywhere(os.path.expanduser(name))
+        base.name_or_path = base.config._name_or_path = known  # the adapter stores the base's name, not a cache path
         config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=modules)
         base = get_peft_model(base, config)
     model = attach(base, recipe.model.method, tokenizer=tokenizer, **recipe.model.options)

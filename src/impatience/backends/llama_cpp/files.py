@@ -13,10 +13,9 @@ from pathlib import Path
 from impatience.backends.llama_cpp import adapter
 from impatience.files import read_object
 from impatience.sources import PACKAGED, SHIPPED, PackagedModel
-from impatience.sources.gguf_files import is_gguf
+from impatience.sources.gguf_files import control_file as control_file
+from impatience.sources.gguf_files import is_gguf, missing_gguf
 
-CONTROL_FILE = ".impatience.safetensors"
-"""Ending of the file with signal and prompt: beside ``m.gguf`` lies ``m.impatience.safetensors``."""
 CONTROL, FIRST_LAYER = "impatience.json", 2
 
 
@@ -32,9 +31,9 @@ class GgufFiles:
 def find_files(name: str | Path) -> GgufFiles | str:
     """Return the files of a model, or why llama.cpp cannot run it, as a sentence."""
     path = Path(os.path.expanduser(name))
-    if path.suffix.lower() == ".gguf":
-        if not path.is_file():
-            return f"There is no file {str(name)!r}."
+    if reason := missing_gguf(name):
+        return reason
+    if is_gguf(name):
         control = control_file(path)
         return GgufFiles(path, control if control.is_file() else None)
     if not path.exists() and (packaged := PACKAGED.get(str(name))) is not None and packaged.whole is not None:
@@ -49,8 +48,10 @@ def find_files(name: str | Path) -> GgufFiles | str:
 def _adapter_files(folder: Path) -> GgufFiles | str:
     """Return the files of a model that is an adapter, or why llama.cpp cannot run it."""
     base = read_object(folder / adapter.SETTINGS).get("base_model_name_or_path")
+    if reason := missing_gguf(str(base)):
+        return f"{reason} The adapter in {folder} is on it."
     packaged = PACKAGED.get(str(base))
-    weights = Path(str(base)) if is_gguf(str(base)) else packaged
+    weights = Path(os.path.expanduser(str(base))) if is_gguf(str(base)) else packaged
     if weights is None or (packaged is not None and packaged.whole is None):
         return f"The adapter in {folder} is on {base!r}, which comes in no GGUF file: export the model."
     if reason := adapter.why_not(folder):
@@ -67,8 +68,3 @@ def _adapter_files(folder: Path) -> GgufFiles | str:
                 f"it. Use transformers."
             )
     return GgufFiles(weights, folder=folder)
-
-
-def control_file(weights: Path) -> Path:
-    """Return the path of the file beside a GGUF file with its signal and prompt."""
-    return weights.with_name(weights.stem + CONTROL_FILE)

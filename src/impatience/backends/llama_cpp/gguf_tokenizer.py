@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from impatience.backends.llama_cpp.tokenizer import ENDS_KEY
 from impatience.errors import UnsupportedModelError
 
 _QWEN2 = (
@@ -50,8 +51,12 @@ def write_tokenizer(writer: Any, tokenizer: Any, size: int, ends: list[int]) -> 
     writer.add_token_list(names)
     writer.add_token_types(kinds)
     writer.add_token_merges(merges)
-    writer.add_eos_token_id(ends[0])
-    writer.add_eot_token_id(ends[-1])
+    end = ends[0] if tokenizer.eos_token_id is None else tokenizer.eos_token_id
+    writer.add_eos_token_id(end)
+    writer.add_eot_token_id(next((i for i in ends if i != end), end))  # other programs know two ends
+    writer.add_string(ENDS_KEY, ",".join(map(str, ends)))
+    if tokenizer.unk_token_id is not None:
+        writer.add_unk_token_id(tokenizer.unk_token_id)
     if tokenizer.bos_token_id is not None:
         writer.add_bos_token_id(tokenizer.bos_token_id)
     if tokenizer.pad_token_id is not None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from impatience.backends.llama_cpp.safetensors_files import read_tensors
 from impatience.backends.llama_cpp.vectors import FIRST_LAYER
 from impatience.errors import ModelFilesError, UnsupportedModelError
 from impatience.files import read_object
@@ -131,7 +132,7 @@ def _read_maps(tensors: Mapping[str, NDArray[Any]], expected: list[int], width: 
 
 def read_signal(file: Path) -> tuple[SignalSettings, dict[str, NDArray[Any]], dict[str, Any]]:
     """Return the settings, the weights and the prompt settings in the signal's file beside a GGUF file."""
-    tensors, metadata = _read_tensors(file)
+    tensors, metadata = read_tensors(file)
     try:
         settings, prompt = json.loads(metadata["settings"]), json.loads(metadata["prompt"])
     except (KeyError, ValueError) as error:
@@ -141,19 +142,8 @@ def read_signal(file: Path) -> tuple[SignalSettings, dict[str, NDArray[Any]], di
 
 def read_saved_signal(settings: Path, weights: Path) -> tuple[SignalSettings, dict[str, NDArray[Any]]]:
     """Return the settings and the weights of a signal in the folder of a saved model."""
-    tensors = _read_tensors(weights)[0] if weights.is_file() else {}
+    tensors = read_tensors(weights)[0] if weights.is_file() else {}
     return _read_settings(settings, read_object(settings)), tensors
-
-
-def _read_tensors(file: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(file, "np") as content:
-            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
-            return tensors, content.metadata() or {}
-    except (SafetensorError, OSError, TypeError) as error:
-        raise ModelFilesError(f"{file} is damaged: {error}. Copy or export the model again.") from error
 
 
 def _read_settings(file: Path, settings: Mapping[str, Any]) -> SignalSettings:

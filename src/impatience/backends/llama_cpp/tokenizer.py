@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from impatience.backends.llama_cpp.chat_templates import compile_template
 from impatience.backends.llama_cpp.library import token_array
 from impatience.backends.llama_cpp.model import GgufModel
-from impatience.errors import TokenizerError
+from impatience.errors import ModelFilesError, TokenizerError
 
-_UNUSED, _CONTROL, _USER_DEFINED = 2, 8, 16  # attributes of tokens, see llama.h
+_UNKNOWN, _UNUSED, _NORMAL, _CONTROL, _USER_DEFINED = 1, 2, 4, 8, 16  # attributes of tokens, see llama.h
+ENDS_KEY = "tokenizer.impatience.ends"
+"""Key in the metadata of an exported file with the ids that end a text, in the order of the model's own settings."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class GgufTokenizer:
     """Encodes and decodes as llama.cpp does.
 
     ``split_special_tokens`` keeps the names of control tokens in a text from becoming control tokens. Token types are
-    those of the file.
+    those of the file, also where llama.cpp takes a token of texts for a control token because of its name (``</s>``).
     """
 
     is_fast, padding_side = True, "left"
@@ -42,7 +45,9 @@ class GgufTokenizer:
         self._size, self.model_max_length = model.size, model.room
         self.chat_template = model.chat_template
         self.bos_token_id = self._id("bos")
-        self.eos_token_id, self.eos_ids = self._ends()
+        self.eos_ids = self._ends()
+        of_text = self._id("eos")
+        self.eos_token_id = self.eos_ids[0] if of_text is None else of_text
         pad = self._id("pad")
         self.pad_token_id = self.eos_token_id if pad is None else pad
 
@@ -67,12 +72,14 @@ class GgufTokenizer:
             raise TokenizerError("The tokenizer got no text.")
         texts = [given] if isinstance(given, str) else list(given)
         rows = [self._ids(one, add_special_tokens, not split_special_tokens) for one in texts]
+        before, after = self._added if add_special_tokens else (0, 0)
         if truncation and max_length is not None:
-            rows = [row[:max_length] for row in rows]
-        first = self.bos_token_id if add_special_tokens and self._adds_bos else None
+            rows = [row if (over := len(row) - max_length) <= 0 else _cut(row, over, before, after) for row in rows]
         found: dict[str, Any] = {"input_ids": rows}
         if return_special_tokens_mask:
-            found["special_tokens_mask"] = [[int(n == 0 and i == first) for n, i in enumerate(row)] for row in rows]
+            found["special_tokens_mask"] = [
+                [1] * before + [0] * (len(row) - before - after) + [1] * after for row in rows
+            ]
         return {name: values[0] for name, values in found.items()} if isinstance(given, str) else found
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = False, **_: Any) -> str:
@@ -98,9 +105,12 @@ class GgufTokenizer:
     ) -> list[str]:
         """Return the chats as the file's template writes them, up to where the model answers."""
         del tokenize
-        bos, eos = (("" if i is None else self._name(i)) for i in (self.bos_token_id, self.eos_token_id))
-        options = {"bos_token": bos, "eos_token": eos, "add_generation_prompt": add_generation_prompt}
-        return [self._template.render(messages=list(chat), **options) for chat in chats]
+        template = compile_template(self.chat_template or "")
+        options = {**self.special_tokens_map, "tools": None, "documents": None}
+        return [
+            template.render(messages=list(chat), add_generation_prompt=add_generation_prompt, **options)
+            for chat in chats
+        ]
 
     @property
     def all_special_ids(self) -> list[int]:
@@ -111,15 +121,20 @@ class GgufTokenizer:
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
         """The tokens that are not split, by id."""
         return {
-            i: AddedToken(self._name(i), bool(kind & _CONTROL))
+            i: AddedToken(self._name(i), not kind & _USER_DEFINED)
             for i in range(self._size)
-            if (kind := self._kind(i)) & (_CONTROL | _USER_DEFINED) and not kind & _UNUSED
+            if (kind := self._kind(i)) & (_UNKNOWN | _CONTROL | _USER_DEFINED) and not kind & (_UNUSED | _NORMAL)
         }
 
     @property
     def special_tokens_map(self) -> dict[str, str]:
         """The names of the special tokens."""
-        ids = {"bos_token": self.bos_token_id, "eos_token": self.eos_token_id, "pad_token": self.pad_token_id}
+        ids = {
+            "bos_token": self.bos_token_id,
+            "eos_token": self.eos_token_id,
+            "unk_token": self._fact_id("unknown"),
+            "pad_token": self._id("pad"),
+        }
         return {name: self._name(i) for name, i in ids.items() if i is not None}
 
     @cached_property
@@ -127,39 +142,40 @@ class GgufTokenizer:
         return frozenset(i for i, token in self.added_tokens_decoder.items() if token.special)
 
     @cached_property
-    def _adds_bos(self) -> bool:
-        return bool(self._library("vocab_get_add_bos", self._vocabulary))
-
-    @cached_property
-    def _template(self) -> Any:
-        """The chat template, compiled as transformers compiles it, in a sandbox."""
-        from jinja2.ext import loopcontrols
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-        def fail(message: str) -> None:
-            raise ValueError(message)
-
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-        environment.globals["raise_exception"] = fail
-        environment.globals["strftime_now"] = _now
-        return environment.from_string(self.chat_template or "")
+    def _added(self) -> tuple[int, int]:
+        """The numbers of tokens that are added before a text and after it."""
+        empty = self._ids("", True, False)
+        before = int(bool(self._library("vocab_get_add_bos", self._vocabulary)) and empty[:1] == [self.bos_token_id])
+        return before, len(empty) - before
 
     def _id(self, name: str) -> int | None:
         found = int(self._library(f"vocab_{name}", self._vocabulary))
         return found if found >= 0 else None
 
-    def _ends(self) -> tuple[int, list[int]]:
-        """Return the id that ends a turn, and all that end a text.
+    def _fact_id(self, name: str) -> int | None:
+        """Return an id in the file's metadata; None if it names none."""
+        found = self._model.fact(f"tokenizer.ggml.{name}_token_id") or ""
+        return int(found) if found.isdecimal() and int(found) < self._size else None
 
-        A file may name the end of a document as its end, while a turn of a chat ends with another token.
+    def _ends(self) -> list[int]:
+        """Return the ids that end a text: of a turn, of a document, and of a message before a call of a tool.
+
+        llama.cpp takes more tokens for ends, by their names; in some vocabularies those are parts of texts. Of these
+        only the padding is taken: a model that pads with the end of a document may also write it.
         """
-        of_turn, of_text = self._id("eot"), self._id("eos")
-        is_end = self._library.function("llama_vocab_is_eog")
-        ends = [i for i in range(self._size) if is_end(self._vocabulary, i)]
-        first = next((i for i in (of_turn, of_text, *ends) if i is not None), None)
-        if first is None:
+        written = self._model.fact(ENDS_KEY)
+        if written is not None:
+            ends = [int(part) for part in written.split(",") if part.isdecimal() and int(part) < self._size]
+            if not ends or len(ends) != len(written.split(",")):
+                raise ModelFilesError(f"{self._model.path} is damaged: {ENDS_KEY} is {written!r}. Export it again.")
+            return ends
+        ends = [i for i in (self._id("eot"), self._id("eos"), self._fact_id("eom")) if i is not None]
+        pad = self._id("pad")
+        if pad is not None and self._library("vocab_is_eog", self._vocabulary, pad):
+            ends.append(pad)
+        if not ends:
             raise TokenizerError(f"{self._model.path} names no token that ends a text, so its texts cannot end.")
-        return first, list(dict.fromkeys((first, *ends)))
+        return list(dict.fromkeys(ends))
 
     def _ids(self, text: str, special: bool, parse: bool) -> list[int]:
         try:
@@ -192,7 +208,7 @@ class GgufTokenizer:
         return int(self._library("vocab_get_attr", self._vocabulary, i))
 
 
-def _now(form: str) -> str:
-    from datetime import datetime
-
-    return datetime.now().strftime(form)
+def _cut(row: list[int], count: int, before: int, after: int) -> list[int]:
+    """Return a row without so many of its text's last tokens; what was added before and after the text stays."""
+    end = len(row) - after
+    return row[: max(before, end - count)] + row[end:]
