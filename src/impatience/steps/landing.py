@@ -146,7 +146,11 @@ class LandingRules:
         """
         library = library_of(scores)
         fits &= self._other
-        moved = _logsumexp(library.where(fits | self._never, -library.inf, scores))
+        # On a GPU nothing may wait for the answer whether a text may end; on NumPy most steps are spared the sum.
+        if self.device is None and not may_end.any():
+            moved = np.full(len(scores), -np.inf, scores.dtype)
+        else:
+            moved = _logsumexp(library.where(fits | self._never, -library.inf, scores))
         result = library.where(fits, scores, -library.inf)
         rows = arange(ending, len(result))
         result[rows, ending] = library.logaddexp(result[rows, ending], library.where(may_end, moved, -library.inf))
