@@ -163,6 +163,14 @@ def test_more_tokens_than_the_model_has_room_for_are_not_written(llama: Pair) ->
     assert result.landed == "missed"
 
 
+def test_the_limit_of_a_request_holds_whatever_the_model_is_set_to(llama: Pair) -> None:
+    requests = [Request(f"{n}", CORPUS[n], 60, Unit.TOKENS, limit=5 + n) for n in range(2)]
+    for writer in (llama.writer, llama.torch_writer):
+        results = writer.write_many(requests, max_new_tokens=30)
+        assert [len(result.ids) for result in results] == [5, 6]
+        assert {result.landed for result in results} == {"missed"}
+
+
 def test_a_model_without_a_signal_is_forced_to_lengths(plain: Pair) -> None:
     assert not plain.writer.generator.steers
     requests = all_requests()

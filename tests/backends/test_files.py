@@ -248,6 +248,28 @@ def test_a_signal_that_is_lost_or_not_whole_is_noticed(adapted: Any, tmp_path: P
         load(tmp_path / "mine")
 
 
+def test_a_folder_that_lacks_a_file_is_refused(adapted: Any, tmp_path: Path) -> None:
+    adapted(tmp_path / "mine")
+    control, prompt = tmp_path / "mine" / "impatience.json", tmp_path / "mine" / "prompt.json"
+    settings = json.loads(control.read_text())
+    for change, message in (
+        ({"format": 2}, "format is 2"),
+        ({"conventions": "authors"}, "conventions is 'authors'"),
+        ({"prompt": sorted([*PROMPT, "tasks"])}, "has lost tasks"),
+    ):
+        control.write_text(json.dumps(settings | change))
+        with pytest.raises(ModelFilesError, match=message):
+            load(tmp_path / "mine")
+    control.write_text(json.dumps(settings | {"prompt": sorted(PROMPT)}))
+    load(tmp_path / "mine")
+    prompt.unlink()
+    with pytest.raises(ModelFilesError, match="has lost max_source_tokens"):
+        load(tmp_path / "mine")
+    control.unlink()
+    with pytest.raises(ModelFilesError, match=r"impatience\.json is missing"):
+        load(tmp_path / "mine")
+
+
 @pytest.mark.parametrize("file", ["adapter_config.json", "impatience.json", "prompt.json"])
 def test_changed_settings_change_the_fingerprint(file: str, adapted: Any, tmp_path: Path) -> None:
     adapted(tmp_path / "mine")

@@ -214,7 +214,8 @@ class Generator(ABC):
         own budget, so it does not depend on the rest of its batch.
         """
         if "max_new_tokens" in options:
-            return int(options["max_new_tokens"])
+            most = int(options["max_new_tokens"])
+            return most if request.limit is None else max(1, min(most, request.limit - len(request.prefix)))
         target = Target(request.unit, (request.target,))
         extra = self.language_tokens
         most = step_budget(target, request.landing, room, extra, vocabulary=self.vocabulary)

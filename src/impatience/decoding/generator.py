@@ -225,7 +225,7 @@ class TextGenerator(Generator):
             inputs = self._inputs_with_prefixes(requests, sources)
         if any(request.prefix or request.limit for request in requests):
             room = self.room(inputs)
-            options = {"max_new_tokens": max(budgets) if room is None else min(max(budgets), room), **options}
+            options = {**options, "max_new_tokens": max(budgets) if room is None else min(max(budgets), room)}
         if any(request.draw for request in requests):
             options = options | _GREEDY | {"draws": [request.draw for request in requests]}
         given = {**inputs, f"target_{target.unit}": list(target.values), "landing": landing}

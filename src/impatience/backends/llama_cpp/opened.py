@@ -78,6 +78,25 @@ def open_files(files: GgufFiles, *, quiet: bool) -> tuple[SteeredGguf, dict[str,
     return SteeredGguf(model, signal, (weights, files.control)), prompt
 
 
+def _read_control(folder: Path) -> dict[str, Any]:
+    """Return the settings of length control in a folder; empty if it has none."""
+    if not (folder / CONTROL).is_file():
+        if left := [name for name in (WEIGHTS, PROMPT) if (folder / name).is_file()]:
+            raise ModelFilesError(
+                f"{folder / CONTROL} is missing: {' and '.join(left)} beside it belong to a length-controlled model. "
+                f"Save or copy the model again; or, to use it without length control, move them away."
+            )
+        return {}
+    saved = read_object(folder / CONTROL)
+    for name, known in (("format", 1), ("conventions", "paper")):
+        if saved.get(name) != known:
+            raise ModelFilesError(
+                f"{folder / CONTROL}: {name} is {saved.get(name)!r}, and llama.cpp runs {known!r}. Use --backend "
+                f"transformers, or update impatience."
+            )
+    return saved
+
+
 def _open_adapter(model: GgufModel, folder: Path) -> tuple[SteeredGguf, dict[str, Any]]:
     """Put the adapter in a folder on a model, with its signal if there is one."""
     kind = model.architecture
@@ -85,13 +104,19 @@ def _open_adapter(model: GgufModel, folder: Path) -> tuple[SteeredGguf, dict[str
     if None in heads:
         raise ModelFilesError(f"{model.path} does not say how many heads it has. Download it again.")
     first, second = (int(str(count)) for count in heads)
-    if (folder / CONTROL).is_file():
-        check_bytes(folder, read_object(folder / CONTROL).get(CHECKSUMS, {}))
+    saved = _read_control(folder)
+    check_bytes(folder, saved.get(CHECKSUMS, {}))
     path = adapter.adapter_file(folder, kind, (first, second), model.layers)
     model.put_adapter(path)
     prompt = check_prompt(folder / PROMPT) if (folder / PROMPT).is_file() else {}
+    named = saved.get("prompt", [])
+    if lost := sorted(set(map(str, named if isinstance(named, list) else [named])) - prompt.keys()):
+        raise ModelFilesError(
+            f"{PROMPT} in {folder} has lost {', '.join(lost)}: the model would be asked in other words than it was "
+            f"trained with. Restore the file from a copy."
+        )
     signal = None
-    if (folder / CONTROL).is_file():
+    if saved:
         settings, tensors = read_saved_signal(folder / CONTROL, folder / WEIGHTS)
         check_amplitude(settings.amplitude, settings.options.get("strength"))
         if settings.method != "none":
