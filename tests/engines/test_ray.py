@@ -232,7 +232,7 @@ def test_a_cluster_on_this_machine_listens_on_loopback_alone(tmp_path: Path) -> 
 def test_another_model_of_the_same_name_is_refused(toy_folder: Path) -> None:
     prompt = {"template": "summarize", "prefix": "", "max_source_tokens": 64}
     with pytest.raises(ModelFilesError, match="has other weights"):
-        run.load_batch_writer(str(toy_folder), prompt, {}, "another", STRATEGIES["natural"](), 0)
+        run.load_batch_writer(str(toy_folder), "transformers", prompt, {}, "another", STRATEGIES["natural"](), 0)
 
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
