@@ -34,7 +34,7 @@ _WORDS = 20  # of the text of a cold start
 
 @dataclass(frozen=True)
 class SideRun:
-    """What one side did for one target."""
+    """Measurements of one side at one target."""
 
     side: str
     target: int
@@ -85,7 +85,7 @@ class BackendsReport(Report):
 
 @dataclass(frozen=True)
 class Setup:
-    """What all sides have in common."""
+    """Facts that all sides share."""
 
     method: str = "glide"  # of the random signal
     prompt: int = 64  # tokens of the prompt

@@ -1,4 +1,4 @@
-"""What benches on torch share: models with random weights, prompts and clocks.
+"""Shared parts of benches on torch: models with random weights, prompts and clocks.
 
 The weights are random because the speed of a dense model does not depend on their values.
 """

@@ -1,4 +1,4 @@
-"""What all benches share, without torch: runs in turns, statistics and reports."""
+"""Shared parts of all benches, without torch: runs in turns, statistics and reports."""
 
 from __future__ import annotations
 

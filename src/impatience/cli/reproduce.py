@@ -24,7 +24,7 @@ _TINY = {
     "train": "--set train.epochs=1 --set train.sample=1 --set train.report_to=[]",
     "evaluate": "--limit 3 --batch-size 3",
 }
-"""What makes lines quick on stand-ins; of two values the last one counts."""
+"""Options that make lines quick on stand-ins; of two values the last one counts."""
 _HUB = "IMPATIENCE_HUB"
 _WITHOUT = "IMPATIENCE_DATA"  # a data folder may have parts of the sets, which are for measuring only
 

@@ -1,4 +1,4 @@
-"""What generators of texts have in common, in whatever backend: how requests are encoded, counted and reported."""
+"""Base of the generators of all backends: encodes requests, counts lengths, builds results."""
 
 from __future__ import annotations
 

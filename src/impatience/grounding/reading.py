@@ -1,4 +1,4 @@
-"""What the measures of grounding need from a language model: how likely some tokens are at some places of a row of ids.
+"""Contract of the measures of grounding with a language model: how likely tokens are at places of a row of ids.
 
 ``torch_reading`` does it with torch; ``impatience.metrics`` has one for llama.cpp.
 """

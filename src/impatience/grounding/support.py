@@ -150,7 +150,7 @@ class SupportReader:
 
 @dataclass(frozen=True)
 class _Head:
-    """What stands before a text."""
+    """Text that stands before another one."""
 
     text: str  # the part of the source that is read
     ids: list[int]

@@ -1,4 +1,4 @@
-"""What a training does beside its steps: the schedule of the strength, and the lines of progress."""
+"""Callbacks of a training, beside its steps: the schedule of the strength, and the lines of progress."""
 
 from __future__ import annotations
 

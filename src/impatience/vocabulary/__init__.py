@@ -80,7 +80,7 @@ class Vocabulary:
 
     @cached_property
     def spells(self) -> bool:
-        """Whether words are spelled, as by ByT5: no token brings white space and the beginning of the next word."""
+        """True if words are spelled, as by ByT5: no token brings white space and the beginning of the next word."""
         return not any(piece[:1].isspace() and piece.strip() for piece in self.pieces)
 
     def tables(self, device: Any = None) -> Tables:

@@ -20,7 +20,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 @dataclass(frozen=True)
 class Pieces:
-    """What each id adds to a text."""
+    """Texts that ids add to a text."""
 
     inside: list[bytes]  # UTF-8 bytes of each id inside a text; empty for special ids
     alone: list[str] | None  # text of each id alone; None if it is the same, white space around it aside

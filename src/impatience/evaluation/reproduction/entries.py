@@ -47,7 +47,7 @@ class Entry:
 
     @property
     def needs(self) -> str:
-        """What it needs, in one line."""
+        """Needs of an entry, in one line."""
         if not self.parts:
             return "nothing"
         data = dict.fromkeys([*(data_of(run) for run in self.runs), *self.data])
