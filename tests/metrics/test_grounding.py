@@ -180,8 +180,6 @@ def test_bad_options_are_refused(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """The same model as a GGUF file and as a folder."""
-    if not library.is_installed():
-        pytest.skip("llama.cpp is not installed")
     from support.tiny_gguf import write_tiny_gguf
 
     folder = tmp_path_factory.mktemp("both")

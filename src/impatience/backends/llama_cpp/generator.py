@@ -146,12 +146,10 @@ class GgufGenerator(Generator):
         """Write one text."""
         counter, eos = self._counter(unit), np.array(self.eos)
         chooser = Chooser(request, unit, landing, options, self.rules)
-        ids, numbers = list(request.prefix), np.array([counter.initial])
+        ids, numbers = list(request.prefix), np.array([counter.after(request.prefix)])
         curve, probabilities, logs = ([0.0] * len(ids) for _ in range(3))
         choices, held = list(ids), list(ids)
         scores = self._begin(request, unit, counter, steered=steered)
-        for token in ids:
-            numbers = counter.advance(numbers, np.array([token]))
         while True:
             total = log_sum(scores)
             curve.append(float(np.exp(scores[eos] - total).sum()))
