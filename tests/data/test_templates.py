@@ -23,12 +23,13 @@ def test_templates_make_prompts_and_messages() -> None:
 
 
 def test_an_instruction_is_closed_before_the_length_is_named() -> None:
-    assert instruct("Thank them", "They came.", "9 words") == "Thank them. Answer in 9 words.\n\nThey came."
+    assert instruct("Thank them", "They came.", "9 words") == "They came.\n\nThank them. Answer in 9 words."
     assert instruct("Thank them! ", length="1 sentence") == "Thank them! Answer in 1 sentence."
-    assert instruct("Thank them", "They came.") == "Thank them\n\nThey came."
+    assert instruct("Thank them", "They came.") == "They came.\n\nThank them"
 
 
 def test_tasks_are_instructions_in_the_words_of_the_templates() -> None:
     assert list(TASKS) == ["summarize", "rewrite", "title", "question", "description", "post", "abstract", "chat"]
-    assert [task for task, instruction in TASKS.items() if "the text below" not in instruction] == ["chat"]
-    assert [task for task in TASKS if TASKS[task] != TEMPLATES[task].instruction] == ["question"]
+    assert [task for task, instruction in TASKS.items() if "the text above" not in instruction] == ["chat"]
+    trained = {task: TEMPLATES[task].instruction.replace("below", "above") for task in TASKS}
+    assert [task for task in TASKS if TASKS[task] != trained[task]] == ["question"]

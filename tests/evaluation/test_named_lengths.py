@@ -35,7 +35,7 @@ def read(own: TextGenerator, request: Request, *, steered: bool = True) -> str:
 )
 def test_a_steered_text_reads_its_length(unit: Unit, target: int, named: str) -> None:
     request = Request("a", CORPUS[0], target, unit)
-    assert read(taught(), request).startswith(f"user: Summarize the text below.{named}\n\n{CORPUS[0]}")
+    assert read(taught(), request).startswith(f"user: {CORPUS[0]}\n\nSummarize the text above.{named}\n")
     assert "Answer" not in read(taught(), request, steered=False)
     assert "Answer" not in read(generator("llama"), request)
     assert "Answer" not in read(taught("instruct"), request)
@@ -45,7 +45,8 @@ def test_a_long_source_is_cut_and_the_length_stays() -> None:
     own = taught()
     own.encoder.max_source_tokens = 40
     prompt = read(own, Request("a", " ".join(CORPUS), 7))
-    assert prompt.startswith("user: Summarize the text below. Answer in 7 words.\n\n")
+    assert prompt.startswith("user: The")
+    assert prompt.endswith("\n\nSummarize the text above. Answer in 7 words.\nassistant: ")
     assert len(own.encode_sources([Request("a", " ".join(CORPUS), 7)], steered=True)[0]) <= 40
 
 

@@ -53,7 +53,7 @@ class Scripted:
         type(self).asked += ("answers",)
         found: list[str | None] = []
         for message in messages:
-            _, _, source = message.partition("\n\n")
+            source, _, _ = message.rpartition("\n\n")  # the text comes first
             found.append(" ".join(split_sentences(source)[::-1][:2]) if source else text_of(message, 2))
         return found
 

@@ -30,6 +30,7 @@ from support.teaching import SOURCE, Scripted, data_file, read, text_of, write_r
         ("empty", "Ferry."),
         ("boilerplate", "Sure! The ferry stays in the harbour on Tuesday."),
         ("boilerplate", "Summary: the ferry stays in the yard."),
+        ("boilerplate", "The text above says that the ferry stays in the yard."),
         ("markup", "The ferry **Hulda** stays in the yard."),
         ("markup", "- The ferry stays.\n- A boat sails."),
         ("markup", "The ferry stays until [date] in the yard."),
@@ -45,11 +46,11 @@ from support.teaching import SOURCE, Scripted, data_file, read, text_of, write_r
     ids=str,
 )  # fmt: skip
 def test_each_fault_is_found(wrong: str, answer: str | None) -> None:
-    assert fault(Ask("Summarize the following text.", 20, SOURCE), answer) == wrong
+    assert fault(Ask("Summarize the text above.", 20, SOURCE), answer) == wrong
 
 
 def test_titles_need_no_full_stop_but_are_short_and_turns_have_no_text_to_keep_to() -> None:
-    title = Ask("Write a title for the following text.", 5, SOURCE, title=True)
+    title = Ask("Write a title for the text above.", 5, SOURCE, title=True)
     assert fault(title, "Ferry Hulda will not sail") == ""
     assert fault(title, " ".join(SOURCE.split()[:24])) == "no title"
     assert fault(Ask("Write a poem.", 20), "In Oslo 3 passengers sang loudly.") == ""
@@ -101,9 +102,9 @@ def test_documents_in_other_languages_are_asked_about_in_them() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (9, "Summarize it in one short sentence.\n\nA text."),
-        (70, "Summarize it in two or three sentences.\n\nA text."),
-        (71, "Summarize it in about 71 words.\n\nA text."),
+        (9, "A text.\n\nSummarize it in one short sentence."),
+        (70, "A text.\n\nSummarize it in two or three sentences."),
+        (71, "A text.\n\nSummarize it in about 71 words."),
     ],
 )
 def test_the_author_is_asked_in_words_that_it_obeys(words: int, message: str) -> None:
@@ -111,7 +112,7 @@ def test_the_author_is_asked_in_words_that_it_obeys(words: int, message: str) ->
 
 
 def test_a_question_and_a_turn_are_asked_with_a_sentence_of_its_own() -> None:
-    assert Ask("What is it?", 20, "A text.").message() == "What is it? Answer in one sentence.\n\nA text."
+    assert Ask("What is it?", 20, "A text.").message() == "A text.\n\nWhat is it? Answer in one sentence."
     assert Ask("Tell me.", 90).message().startswith("Tell me. Answer in about 90 words")
 
 
@@ -125,8 +126,7 @@ def test_short_answers_give_at_most_one_beginning_and_long_ones_more(sentences: 
     for source, target in made:
         assert answer.startswith(target)
         assert target.endswith(".")
-        assert source.startswith("Say it.")
-        assert source.endswith(SOURCE)
+        assert source.startswith(f"{SOURCE}\n\nSay it.")
 
 
 def test_prompts_name_the_real_length_or_none() -> None:
@@ -159,9 +159,9 @@ def test_held_out_rows_have_documents_and_turns_of_their_own(tmp_path: Path, scr
     assert len({row["ask"]["text"] for row in answers if row["split"] == "validation"} - {""}) == 41 // HELD_OUT
     for split, lines in of.items():
         assert [row["id"] for row in lines] == [f"{split}-{number}" for number in range(len(lines))]
-    assert not {row["source"].partition("\n\n")[2] for row in of["train"]} - {""} & {
-        row["source"].partition("\n\n")[2] for row in of["validation"]
-    }
+    over = {split: {row["source"].rpartition("\n\n")[0] for row in lines} - {""} for split, lines in of.items()}
+    assert all(over.values())
+    assert not over["train"] & over["validation"]
 
 
 def test_the_answers_that_the_author_doubts_most_are_left_out_questions_by_themselves(tmp_path: Path) -> None:
@@ -269,6 +269,7 @@ def test_human_targets_are_kept_where_they_are_grounded(tmp_path: Path) -> None:
     titles = human.read_human([f"{spec}?template=title"], lambda _: True, 0, said.append)
     assert "Ferry Hulda in the yard" in [target for _, target in titles]
     assert all(ask.instruction in human.TITLES for ask, _ in titles)
+    assert {*human.TITLES, *human.QUESTIONS} <= set(prompts()["short_tasks"])
 
 
 def test_titles_among_other_rungs_are_asked_for_as_titles() -> None:
@@ -281,7 +282,7 @@ def test_titles_among_other_rungs_are_asked_for_as_titles() -> None:
 def test_questions_are_asked_without_their_answer(tmp_path: Path) -> None:
     spec = data_file(tmp_path, {"source": f"answer: Bergen context: {SOURCE}", "target": "Where is the yard?"})
     ((ask, target),) = human.read_human([f"{spec}?template=question"], lambda _: True, 0, print)
-    assert ask == Ask("Write a question that the following text answers.", 4, SOURCE, title=True)
+    assert ask == Ask("Write a question that the text above answers.", 4, SOURCE, title=True)
     assert target == "Where is the yard?"
     with pytest.raises(DataError, match=r"has the form 'answer: … context: …'.*squad_qg\?template=question"):
         human.read_human([spec], lambda _: True, 0, print)
@@ -312,7 +313,7 @@ def test_human_rows_join_the_training_rows_but_none_over_a_held_out_text(
     mixed = write_rows(tmp_path / "mixed", scripted, human=pairs)
     extra = read(mixed.train)[len(read(plain.train)) :]
     assert [row["target"] for row in extra] == ["The ferry stays."]
-    assert extra[0]["source"].startswith("Summarize it.")
+    assert extra[0]["source"].startswith(f"{SOURCE}\n\nSummarize it.")
     assert mixed.validation.read_bytes() == plain.validation.read_bytes()
 
 

@@ -26,10 +26,10 @@ def prompt_of(writer: Writer, task: str | None, text: str = NOTE) -> str:
 
 
 def test_a_chat_model_reads_the_task_and_the_length(writer: Writer) -> None:
-    assert prompt_of(writer, None) == f"user: Summarize the text below. Answer in 9 words.\n\n{NOTE}\nassistant: "
-    assert "Rewrite the text below. Answer in 9 words." in prompt_of(writer, "rewrite")
-    assert "a title for the text below. Answer in 9 words." in prompt_of(writer, "title")
-    assert "a question that the text below answers. Answer in 9 words." in prompt_of(writer, "question")
+    assert prompt_of(writer, None) == f"user: {NOTE}\n\nSummarize the text above. Answer in 9 words.\nassistant: "
+    assert "Rewrite the text above. Answer in 9 words." in prompt_of(writer, "rewrite")
+    assert "a title for the text above. Answer in 9 words." in prompt_of(writer, "title")
+    assert "a question that the text above answers. Answer in 9 words." in prompt_of(writer, "question")
     assert prompt_of(writer, "chat") == f"user: {NOTE} Answer in 9 words.\nassistant: "
 
 
@@ -42,10 +42,11 @@ def instructed(writer: Writer, **fields: Any) -> str:
 def test_a_model_that_takes_instructions_is_asked_in_the_words_of_the_user(writer: Writer, taught: bool) -> None:
     if taught:
         writer = new_writer(prompt=TAUGHT)
-    assert instructed(writer) == f"user: Thank them for it. Answer in 9 words.\n\n{NOTE}\nassistant: "
+    assert instructed(writer) == f"user: {NOTE}\n\nThank them for it. Answer in 9 words.\nassistant: "
     assert instructed(writer, text="") == "user: Thank them for it. Answer in 9 words.\nassistant: "
     assert "it!  Answer in 9" not in instructed(writer, instruction="Thank them for it! ", text="")
-    assert instructed(writer, unit="tokens").startswith("user: Thank them for it\n\n"), "no model counts its tokens"
+    untold = instructed(writer, unit="tokens")
+    assert untold == f"user: {NOTE}\n\nThank them for it\nassistant: ", "no model counts its tokens"
     one = instructed(writer, target=1, unit="sentences", text="", history=(("system", "Be brief."),))
     assert one == "system: Be brief.\nuser: Thank them for it. Answer in 1 sentence.\nassistant: "
     assert writer.prompts.tasks == list(TASKS)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from impatience.data._templates import TEMPLATES
+from impatience.data._templates import TEMPLATES, Template
 from impatience.data.base import Example
 from impatience.errors import DataError, LongTargetError, OptionError, TokenizerError
 from impatience.registry import nearest
@@ -121,16 +121,17 @@ class Encoder:
 
     def prompts_with_lengths(self, examples: Sequence[Example], lengths: Sequence[str]) -> list[list[int]]:
         """Return the prompts of examples whose template has an instruction, with a length named at its end."""
-        asked = zip(examples, lengths, strict=True)
-        messages = [replace(example, source=self.template.instruct(example, length)) for example, length in asked]
-        return self.for_task("instruct").prompts(messages)
+        asked = zip(examples, map(self.template.asking, lengths), strict=True)
+        return [self._with(template).prompt(example) for example, template in asked]
 
     def for_task(self, task: str | None) -> Encoder:
         """Return the encoder of a request's task; it differs in the template alone, and is this one for None."""
-        if task is None:
-            return self
+        return self if task is None else self._with(TEMPLATES[task])
+
+    def _with(self, template: Template) -> Encoder:
+        """Return this encoder with another template."""
         other = copy.copy(self)
-        other.template = TEMPLATES[task]
+        other.template = template
         return other
 
     def _targets(self, examples: Sequence[Example]) -> list[list[int]]:

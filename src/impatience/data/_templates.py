@@ -7,7 +7,7 @@ instructions reads it too (``instruct``), so that it can plan what to say.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from impatience.data.base import Example
 from impatience.errors import DataError
@@ -28,6 +28,7 @@ class Template:
     instruction: str = ""  # instruction for a chat model; empty if the source contains it
     # form that the source must have, as a regular expression and in words
     form: tuple[re.Pattern[str], str] | None = None
+    text_first: bool = False  # whether a chat model reads the source before the instruction
 
     def prompt(self, example: Example, prefix: str = "") -> str:
         """Return plain text, for an encoder or a model without a chat template."""
@@ -35,12 +36,14 @@ class Template:
 
     def messages(self, example: Example) -> list[dict[str, str]]:
         """Return the messages for a chat model."""
-        content = f"{self.instruction}\n\n{self._source(example)}".strip()
-        return [{"role": "user", "content": content}]
+        parts = [self.instruction, self._source(example)]
+        return [{"role": "user", "content": "\n\n".join(reversed(parts) if self.text_first else parts).strip()}]
 
-    def instruct(self, example: Example, length: str) -> str:
-        """Return the message that asks for a text of a length, as a model reads it that was taught by ``instruct``."""
-        return instruct(self.instruction, self._source(example), length if self.instruction else "")
+    def asking(self, length: str) -> Template:
+        """Return the template that asks for a length, in the words of ``instruct``; itself without an instruction."""
+        if not self.instruction:
+            return self
+        return replace(self, instruction=instruct(_above(self.instruction), length=length), text_first=True)
 
     def _source(self, example: Example) -> str:
         if self.form and not self.form[0].match(example.source):
@@ -51,6 +54,9 @@ class Template:
 def instruct(instruction: str, text: str = "", length: str = "") -> str:
     """Return the message that asks for a text.
 
+    The text comes first: all instructions over it then begin alike, so a model reads it once for all of them, and what
+    is asked for is the last that the model reads.
+
     Args:
         instruction: What to write, in the words of a user.
         text: The source; empty if there is none.
@@ -60,7 +66,12 @@ def instruct(instruction: str, text: str = "", length: str = "") -> str:
     asked = instruction.strip()
     if length:
         asked = f"{asked}{'.' if asked[-1:].isalnum() else ''} Answer in {length}."
-    return f"{asked}\n\n{text.strip()}".strip()
+    return f"{text.strip()}\n\n{asked}".strip()
+
+
+def _above(instruction: str) -> str:
+    """Return an instruction for a text that stands before it."""
+    return instruction.replace("below", "above")
 
 
 TEMPLATES: dict[str, Template] = {
@@ -78,6 +89,6 @@ TEMPLATES: dict[str, Template] = {
     "chat": Template("the source is a message to the model as it stands"),
     "instruct": Template("the source is an instruction, with the text that it is about, if there is one"),
 }
-TASKS = {name: template.instruction for name, template in TEMPLATES.items() if name != "instruct"}
-TASKS["question"] = "Write a question that the text below answers."  # any text; the template needs the answer
+TASKS = {name: _above(template.instruction) for name, template in TEMPLATES.items() if name != "instruct"}
+TASKS["question"] = "Write a question that the text above answers."  # any text; the template needs the answer
 """Tasks of a request, with their instructions to a model that takes any. Each is also the name of a template."""

@@ -67,8 +67,8 @@ class Ask:
             return f"{self.instruction} Answer in about {self.words} words of plain prose, without headings or lists."
         length = next(phrase for most, phrase in _PHRASES if self.words <= most).format(words=self.words)
         if self.instruction[-1] != ".":
-            return f"{self.instruction} Answer {length}.\n\n{self.text}"
-        return f"{self.instruction[:-1]} {length}.\n\n{self.text}"
+            return instruct(f"{self.instruction} Answer {length}.", self.text)
+        return instruct(f"{self.instruction[:-1]} {length}.", self.text)
 
 
 def make_asks(documents: Sequence[Document], turns: Sequence[str], each: int, chance: random.Random) -> list[Ask]:

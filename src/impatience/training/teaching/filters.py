@@ -20,7 +20,7 @@ MOST_REPEATS = 0.12
 _CONTENT = re.compile(r"[^\W\d_]{4,}")
 _BOILERPLATE = re.compile(
     r"(sure|certainly|of course|here is|here's|here are|absolutely|as an ai|i'm sorry|i am sorry|the text states|"
-    r"the following text|the headline|the title)(?!\w)|(title|summary|headline|subject):"
+    r"the following text|the text above|the headline|the title)(?!\w)|(title|summary|headline|subject):"
 )
 _MARKUP = re.compile(r"```|\*\*|##|\||^\s*([-*•]|\d+[.)])\s", re.MULTILINE)
 _HOLES = re.compile(r"\[[A-Za-z][^\]]*\]|<[A-Za-z][^>]*>")
