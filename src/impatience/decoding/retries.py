@@ -2,9 +2,9 @@
 
 A steered model may plan its last sentence badly and finish it some words late, or say what its source does not. Such a
 text is cut back to shortly before its target, or to the start of the sentence there, or to before the first sentence
-with an unsupported word, and endings are drawn from there under the same signal. ``decoding.ranking`` says which text
-is the best: truth comes first. The draws are the same every time (``steps.sampling``), and the choice depends on the
-texts alone.
+with an unsupported word, and endings are drawn from there under the same signal: a few first, the others only if none
+of these will do. ``decoding.ranking`` says which text is the best: truth comes first. The draws are the same every time
+(``steps.sampling``), and the choice depends on the texts alone.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from impatience.vocabulary import Vocabulary
 
 TRIES = 9  # default number of texts for a request that a person waits for: of eight endings one nearly always lands
 MOST_TRIES = 16  # the most texts that are written for a request
+FIRST_ROUND = 3  # endings that are drawn at once; the others only if none of these is good
 BACK = 24  # tokens before the target, about, where endings begin; at least half of a short text stays
 
 
@@ -110,7 +111,7 @@ def write_with_retries(
         requests: What to write.
         tries: For each request, the most texts to write. With 1 the text is written once, with its own landing; a
             request with a prefix or a draw needs 1.
-        write: Writes requests, and yields results by their position in any order. It is called at most three times,
+        write: Writes requests, and yields results by their position in any order. It is called at most four times,
             never with no requests, and with several landings only if the requests have several.
         vocabulary: Counts prefixes.
 
@@ -141,14 +142,14 @@ def write_with_retries(
             yield position, result
         else:
             texts[position] = {draw: result}
-    endings = [
-        (position, attempt)
-        for position, written in texts.items()
-        for attempt in ending_requests(requests[position], written[0], tries[position], vocabulary)
-    ]
-    for position, draw, result in write_attempts(endings):
-        if not isinstance(result, SourceError):
-            texts[position][draw] = result
+    drawn = {n: ending_requests(requests[n], written[0], tries[n], vocabulary) for n, written in texts.items()}
+    for of_round in (slice(FIRST_ROUND), slice(FIRST_ROUND, None)):
+        endings = [(n, attempt) for n, attempts in drawn.items() for attempt in attempts[of_round]]
+        for position, draw, result in write_attempts(endings):
+            if not isinstance(result, SourceError):
+                texts[position][draw] = result
+                if is_good(requests[position], result) and is_supported(texts[position][0], result):
+                    drawn.pop(position, None)
     forced: dict[int, list[Result]] = {}  # for each request whose text must be forced, those that landed all the same
     for position, written in texts.items():
         request, results = requests[position], [written[draw] for draw in sorted(written)]
