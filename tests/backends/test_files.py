@@ -17,7 +17,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
-from impatience import Request, Unit, Writer, attach, load
+from impatience import LengthControlled, Request, Unit, Writer, attach, load
 from impatience.backends import choose_backend
 from impatience.backends.llama_cpp import library
 from impatience.backends.llama_cpp.export import export, export_model
@@ -27,7 +27,7 @@ from impatience.backends.llama_cpp.safetensors_files import read_tensors
 from impatience.backends.llama_cpp.tokenizer import GgufTokenizer
 from impatience.errors import ModelFilesError, OptionError, UnsupportedModelError
 from impatience.lengths import Landing
-from impatience.sources import PACKAGED, PackagedModel
+from impatience.sources import PACKAGED, PackagedModel, gguf_decoder
 from impatience.sources.packaged import file_path
 from impatience.sources.whole_file import WholeFile
 from support.gguf_models import LAYERS, PROMPT, Pair, new_pair, tiny_steered
@@ -183,15 +183,38 @@ def test_a_chat_template_runs_in_a_sandbox(llama: Pair) -> None:
 
 
 @pytest.fixture
-def adapted(llama: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that trains nothing, but saves a model with a random LoRA adapter on a packaged GGUF file."""
+def tiny_base(llama: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A GGUF file without a signal, which is the packaged model tiny-base, too; it cannot be converted."""
+
+    def convert(*_: Any, **__: Any) -> None:
+        raise AssertionError("it was converted")
+
     monkeypatch.setenv("IMPATIENCE_CACHE", str(tmp_path / "cache"))
-    content = new_pair(tmp_path / "base", method="none").file.read_bytes()
+    file = new_pair(tmp_path / "base", method="none").file
+    content = file.read_bytes()
     whole = WholeFile(hashlib.sha256(content).hexdigest(), len(content), "org/tiny", "tiny.gguf")
-    packaged = PackagedModel("tiny-base", (), {}, lambda *_: None, "MIT", 1, 1, whole=whole)
+    packaged = PackagedModel("tiny-base", (), {}, convert, "MIT", 1, 1, whole=whole)
     monkeypatch.setitem(PACKAGED, "tiny-base", packaged)
+    monkeypatch.setattr(gguf_decoder, "convert", convert)
     file_path(packaged).parent.mkdir(parents=True)
     file_path(packaged).write_bytes(content)
+    return file
+
+
+def save_taught(model: LengthControlled, folder: Path) -> LengthControlled:
+    """Save a model with a random signal, and the settings of its prompts."""
+    generator = torch.Generator().manual_seed(5)
+    for weight in model.signal_parameters():
+        torch.nn.init.normal_(weight, std=0.3, generator=generator)
+    model.taught = True
+    model.eval().save_pretrained(folder)
+    (folder / "prompt.json").write_text(json.dumps(PROMPT))
+    return model
+
+
+@pytest.fixture
+def adapted(tiny_base: Path) -> Any:
+    """Return a function that trains nothing, but saves a model with a random LoRA adapter on a packaged GGUF file."""
 
     def save(folder: Path, layers: Any = (2, 3), **options: Any) -> Any:
         plain = tiny_steered(method="none")
@@ -200,15 +223,76 @@ def adapted(llama: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
         base.peft_config["default"].base_model_name_or_path = "tiny-base"
         base.peft_config["default"].init_lora_weights = True  # as after training
         model = attach(base, "glide", tokenizer=plain.tokenizer, layers=list(layers), rank=8)
-        generator = torch.Generator().manual_seed(5)
-        for weight in model.signal_parameters():
-            torch.nn.init.normal_(weight, std=0.3, generator=generator)
-        model.taught = True
-        model.eval().save_pretrained(folder)
-        (folder / "prompt.json").write_text(json.dumps(PROMPT))
-        return model
+        return save_taught(model, folder)
 
     return save
+
+
+def save_signal(folder: Path, base_name: str, layers: Any = (2, 3)) -> LengthControlled:
+    """Save a random signal alone, on a base that is named."""
+    plain = tiny_steered(method="none")
+    model = attach(plain.detach(), "glide", tokenizer=plain.tokenizer, layers=list(layers), rank=8)
+    model.base.requires_grad_(False)
+    model.base_name = base_name
+    return save_taught(model, folder)
+
+
+@pytest.mark.parametrize("packaged", [True, False], ids=["packaged", "file"])
+def test_a_signal_alone_on_a_gguf_base_needs_no_conversion(packaged: bool, tiny_base: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    model = save_signal(folder, "tiny-base" if packaged else str(tiny_base))
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "impatience.json", "impatience.safetensors", "prompt.json",
+    ]  # fmt: skip
+    assert choose_backend(folder).title == "llama.cpp"
+    writer = load(folder)
+    assert writer.model.backend == "llama_cpp"
+    assert texts(writer) == texts(Writer(model, PROMPT))
+    assert texts(writer) != texts(Writer(tiny_steered(method="none"), PROMPT))
+    seen = {writer.generator.fingerprint()}
+    for name, change in (("prompt.json", {"max_source_tokens": 299}), ("impatience.json", {"amplitude": 0.5})):
+        content = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps(content | change))
+        seen.add(load(folder).generator.fingerprint())
+    assert len(seen) == 3
+
+
+def test_a_signal_alone_whose_bytes_changed_is_noticed(tiny_base: Path, tmp_path: Path) -> None:
+    save_signal(tmp_path / "mine", str(tiny_base))
+    file = tmp_path / "mine" / "impatience.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 64
+    file.write_bytes(content)
+    with pytest.raises(ModelFilesError, match="its bytes are not those that were saved"):
+        load(tmp_path / "mine")
+    file.unlink()
+    with pytest.raises(ModelFilesError, match=r"for the layers \[\]"):
+        load(tmp_path / "mine")
+
+
+def test_a_signal_alone_that_llama_cpp_cannot_run_goes_to_transformers_or_is_refused(
+    tiny_base: Path, tmp_path: Path, toy_folder: Path
+) -> None:
+    folder = tmp_path / "mine"
+    save_signal(folder, str(toy_folder))
+    assert choose_backend(folder).title == "transformers"
+    with pytest.raises(OptionError, match="which comes in no GGUF file: export the model"):
+        choose_backend(folder, "llama.cpp")
+    save_signal(folder, "tiny-base", layers=(0, 2))
+    assert choose_backend(folder).title == "transformers"
+    with pytest.raises(OptionError, match="enters before layer 2"):
+        choose_backend(folder, "llama.cpp")
+    save_signal(folder, str(tiny_base))
+    tiny_base.rename(moved := tiny_base.with_name("moved.gguf"))
+    with pytest.raises(OptionError, match=r"no file '.*llama-none\.gguf'.*The model in .*mine is on it"):
+        choose_backend(folder, "llama.cpp")
+    with pytest.raises(ModelFilesError, match=r"no file '.*llama-none\.gguf'"):
+        load(folder)
+    moved.rename(tiny_base)
+    settings = {"base_model_name_or_path": "tiny-base", "peft_type": "LORA", "init_lora_weights": True}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    with pytest.raises(ModelFilesError, match="two models, a signal alone and an adapter"):
+        load(folder)
 
 
 def test_an_adapter_on_a_gguf_base_needs_no_export(adapted: Any, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from impatience import LengthControlled, attach
 from impatience.control import storage
+from impatience.control.fingerprint import files_fingerprint
 from impatience.control.loading import open_model
 from impatience.control.storage import save_prompt
 from impatience.errors import ModelFilesError, OptionError
@@ -324,3 +325,126 @@ def test_a_base_with_an_adapter_of_its_own_is_refused(tmp_path: Path) -> None:
         attach(get_peft_model(base, config), "pre").save_pretrained(tmp_path / folder)
     with pytest.raises(ModelFilesError, match="another adapter"):
         LengthControlled.from_pretrained(tmp_path / "model")
+
+
+def signal_only(folder: Path) -> LengthControlled:
+    """A model with a signal on a base that was not changed, and lies in a folder."""
+    tokenizer = byte_level_tokenizer()
+    base = tiny_model("llama", vocab_size=len(tokenizer))
+    base.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    model = attach(base, "glide", tokenizer=tokenizer)
+    generator = torch.Generator().manual_seed(5)
+    for weight in model.signal_parameters():
+        torch.nn.init.normal_(weight, std=0.3, generator=generator)
+    model.taught, model.base_name = True, str(folder)
+    model.base.requires_grad_(False)
+    return model.eval()
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+def test_of_an_unchanged_base_only_the_name_is_saved(tmp_path: Path) -> None:
+    model, folder = signal_only(tmp_path / "base"), tmp_path / "model"
+    model.save_pretrained(folder)
+    assert files_in(folder) == ["impatience.json", "impatience.safetensors"]
+    assert json.loads((folder / "impatience.json").read_text())["base"] == str(tmp_path / "base")
+    loaded, prompt = open_model(folder)
+    assert prompt == {}
+    assert loaded.taught
+    assert not any(weight.requires_grad for weight in loaded.base.parameters())
+    assert all(weight.requires_grad for weight in loaded.signal_parameters())
+    logits = model(**BATCH, labels=IDS).logits
+    assert torch.equal(loaded(**BATCH, labels=IDS).logits, logits)
+    assert not torch.equal(model.base(**BATCH).logits, logits), "the signal changes them"
+    _, reports = loaded.generate(**BATCH, target_words=[2, 7], landing="exact", return_report=True)
+    assert [report.length for report in reports] == [2, 7], "it has the tokenizer of its base"
+    save_prompt(folder, {"template": "title", "prefix": "", "max_source_tokens": 9})
+    again, known = open_model(folder)
+    again.save_pretrained(folder)
+    loaded.save_pretrained(tmp_path / "copy")
+    assert open_model(folder)[1] == known == {"template": "title", "prefix": "", "max_source_tokens": 9}
+    assert files_in(tmp_path / "copy") == ["impatience.json", "impatience.safetensors"]
+    assert torch.equal(LengthControlled.from_pretrained(tmp_path / "copy")(**BATCH, labels=IDS).logits, logits)
+
+
+def test_a_base_that_may_have_been_changed_is_not_replaced_by_its_name(tmp_path: Path) -> None:
+    model = signal_only(tmp_path / "base")
+    next(model.base.parameters()).requires_grad_(True)
+    with pytest.raises(OptionError, match=r"weights of the base can be trained\. Freeze them before training"):
+        model.save_pretrained(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    model.base_name = ""
+    model.save_pretrained(tmp_path / "model")
+    assert (tmp_path / "model" / "model.safetensors").is_file()
+    adapter = attach(adapted(), "glide")
+    adapter.base_name = str(tmp_path / "base")
+    adapter.base.requires_grad_(False)
+    with pytest.raises(OptionError, match="adapter"):
+        adapter.save_pretrained(tmp_path / "adapter")
+
+
+def test_a_signal_is_not_saved_over_its_base(tmp_path: Path) -> None:
+    model = signal_only(tmp_path)
+    before = files_in(tmp_path)
+    with pytest.raises(OptionError, match="base"):
+        model.save_pretrained(tmp_path)
+    assert files_in(tmp_path) == before
+
+
+@pytest.mark.parametrize("options", [{}, {"max_shard_size": "20KB"}], ids=["one file", "shards"])
+def test_a_signal_saved_over_a_whole_model_is_loaded_as_itself(options: dict[str, Any], tmp_path: Path) -> None:
+    model, tokenizer = signal_only(tmp_path / "base"), byte_level_tokenizer()
+    whole = attach(tiny_model("llama", vocab_size=len(tokenizer), seed=9), "glide", tokenizer=tokenizer)
+    whole.save_pretrained(tmp_path / "model", **options)
+    for folder in ("model", "fresh"):
+        model.save_pretrained(tmp_path / folder)
+    assert [file.name for file in (tmp_path / "model").glob("*.safetensors*")] == ["impatience.safetensors"]
+    loaded = LengthControlled.from_pretrained(tmp_path / "model")
+    assert torch.equal(loaded(**BATCH, labels=IDS).logits, model(**BATCH, labels=IDS).logits)
+    assert files_fingerprint(tmp_path / "model") == files_fingerprint(tmp_path / "fresh")
+
+
+def test_a_signal_beside_an_adapter_or_without_its_base_is_refused(tmp_path: Path) -> None:
+    signal_only(tmp_path / "base").save_pretrained(tmp_path / "model")
+    settings = tmp_path / "model" / "adapter_config.json"
+    settings.write_text(json.dumps({"base_model_name_or_path": str(tmp_path / "base"), "peft_type": "LORA"}))
+    with pytest.raises(ModelFilesError, match="two models, a signal alone and an adapter"):
+        LengthControlled.from_pretrained(tmp_path / "model")
+    settings.unlink()
+    (tmp_path / "base").rename(tmp_path / "moved")
+    for load in (LengthControlled.from_pretrained, open_model):
+        with pytest.raises(ModelFilesError, match=r"No model folder at '.*base'"):
+            load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_a_changed_base_changes_the_fingerprint_of_a_signal(file: str, tmp_path: Path) -> None:
+    signal_only(tmp_path / "base").save_pretrained(tmp_path / "model")
+    before, changed = files_fingerprint(tmp_path / "model"), tmp_path / "base" / file
+    content = bytearray(changed.read_bytes())
+    if file == "config.json":
+        content = bytearray(json.dumps(json.loads(content) | {"rms_norm_eps": 0.25}).encode())
+    else:
+        content[-5] ^= 1
+    changed.write_bytes(content)
+    assert files_fingerprint(tmp_path / "model") != before
+
+
+def test_a_changed_signal_changes_the_fingerprint_and_is_noticed(tmp_path: Path) -> None:
+    model = signal_only(tmp_path / "base")
+    model.save_pretrained(tmp_path / "model")
+    seen = {files_fingerprint(tmp_path / "model")}
+    weights = tmp_path / "model" / "impatience.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-5] ^= 1
+    weights.write_bytes(content)
+    seen.add(files_fingerprint(tmp_path / "model"))
+    with pytest.raises(ModelFilesError, match="its bytes are not those that were saved"):
+        LengthControlled.from_pretrained(tmp_path / "model")
+    model.steering.amplitude = 0.5
+    model.save_pretrained(tmp_path / "model")
+    seen.add(files_fingerprint(tmp_path / "model"))
+    assert len(seen) == 3

@@ -38,6 +38,13 @@ def teach(
     batch_size: Annotated[int, Option(help="Rows of a step.")] = 16,
     rank: Annotated[int, Option(help="Rank of the adapters.")] = 16,
     learning_rate: Annotated[float, Option(help="Learning rate of the adapters.")] = 3e-4,
+    signal_only: Annotated[
+        bool,
+        Option(
+            "--signal-only",
+            help="Train no adapters: the weights of the model stay as they are, and its signal alone is saved.",
+        ),
+    ] = False,
     seed: Seed = 0,
     rows_only: Annotated[bool, Option("--rows-only", help="Write the rows, and stop.")] = False,
     resume: Annotated[bool, Option("--resume", help="Continue in that folder.")] = False,
@@ -60,6 +67,7 @@ def teach(
         batch_size=batch_size,
         rank=rank,
         learning_rate=learning_rate,
+        signal_only=signal_only,
         seed=seed,
     )
     run(

@@ -19,6 +19,7 @@ from impatience.control.checks import CHECKSUMS
 from impatience.control.model import LengthControlled
 from impatience.control.storage import PROMPT, SETTINGS
 from impatience.files import file_crc32, read_object
+from impatience.sources import resolve
 from impatience.sources.pretrained import ADAPTER_SETTINGS, find_file
 
 COLUMNS = 4096  # words of 8 bytes in a row of the table that a weight's bytes are summed in
@@ -57,10 +58,9 @@ def files_fingerprint(name: str | Path, *, tokenizer: bool = True) -> str:
     for file in [*found, own] if own else found:
         content = {key: value for key, value in read_object(file).items() if key not in _BOOKKEEPING}
         digest.update(f"{file.name} {json.dumps(content, sort_keys=True)}\n".encode())
-        if file.name == ADAPTER_SETTINGS:
-            digest.update(
-                f"base {files_fingerprint(base_model_name(file), tokenizer=tokenizer and not own)}\n".encode()
-            )
+        if file.name == ADAPTER_SETTINGS or (file.name == SETTINGS and content.get("base")):
+            base = base_model_name(file) if file.name == ADAPTER_SETTINGS else resolve(content["base"], quiet=True)
+            digest.update(f"base {files_fingerprint(base, tokenizer=tokenizer and not own)}\n".encode())
     weights = sorted({file for one in found for file in one.parent.glob("*.safetensors")})
     for file in [*weights, *(_tokenizer_files(name) if own else ())]:
         digest.update(f"{file.name} {file.stat().st_size} {file_crc32(file)}\n".encode())

@@ -38,7 +38,8 @@ class LengthControlled(StatefulModel):
     """A model that writes to length. Attributes that it does not define are those of the base model.
 
     ``base`` is the base model. (``base_model`` is, as in transformers, the base model's backbone without its head.)
-    ``taught`` says whether the model was trained with its signal. Without a tokenizer only tokens can be counted.
+    ``taught`` says whether the model was trained with its signal. With ``base_name``, the folder or name of a base that
+    was not trained, only the signal is saved. Without a tokenizer only tokens can be counted.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class LengthControlled(StatefulModel):
         self.steering = Steering(inner, family, method, vocabulary, conventions, amplitude)
         self.taught = self.warned = self.checkpoints = False
         self.default_target: dict[str, int] = {}
+        self.base_name = ""
         self.opened_from = self.fingerprint = ""  # folder or hub name, and its fingerprint; see ``control.fingerprint``
         adapt_state_dict(self)
         self.train(base_model.training)
@@ -275,5 +277,5 @@ class LengthControlled(StatefulModel):
         model = cls(base, method, tokenizer=tokenizer, conventions=saved.conventions, amplitude=saved.amplitude)
         load_tensors(name, model.steering, saved.tensors)
         check_finite(name, model)
-        model.taught = saved.taught
+        model.taught, model.base_name = saved.taught, saved.base_name
         return model

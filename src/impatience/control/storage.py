@@ -1,8 +1,9 @@
 """Saves and loads length-controlled models: safetensors and JSON, nothing pickled, no remote code.
 
-A folder holds the base model or its PEFT adapter, ``impatience.json`` with the method, its options and a checksum of
-each file of weights, ``impatience.safetensors`` if the method has weights, and ``prompt.json`` with the prompt that a
-recipe trained with. A folder that a ``Trainer`` saved holds all of it in ``model.safetensors``; see ``extra_state``.
+A folder holds the base model, its PEFT adapter, or nothing of a base that is named and was not changed; besides
+``impatience.json`` with the method, its options and a checksum of each file of weights, ``impatience.safetensors`` if
+the method has weights, and ``prompt.json`` with the prompt that a recipe trained with. A folder that a ``Trainer``
+saved holds all of it in ``model.safetensors``; see ``extra_state``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,7 @@ from impatience.errors import ModelFilesError, OptionError
 from impatience.families import text_config, unwrap
 from impatience.files import file_crc32, read_object, write_whole
 from impatience.methods import METHODS
-from impatience.sources import check_name
+from impatience.sources import check_name, resolve
 from impatience.sources.pretrained import (
     ADAPTER_SETTINGS,
     ADAPTER_WEIGHTS,
@@ -84,6 +85,7 @@ class Saved:
     tokenizer: Any = None  # tokenizer saved with the model, if any
     tensors: dict[str, Tensor] = field(default_factory=dict)  # weights of the method
     taught: bool = True  # whether the model was trained with its signal
+    base_name: str = ""  # name of the base, if it was not changed and only the signal was saved
 
 
 def save_model(
@@ -109,6 +111,9 @@ def save_model(
     else:
         kwargs["state_dict"], tensors = (_without_prefix(state_dict, part) for part in ("base.", "steering."))
     check_saved_adapters(base_model)
+    if model.base_name:
+        _check_unchanged(model)
+        settings |= {"base": model.base_name, "tokenizer": False}
     # Files of a model that was saved here before would be taken for those of this one.
     replaced = [WEIGHTS] if _is_opened_from(model, folder) else [WEIGHTS, PROMPT]
     replaced += ["chat_template.jinja"] if model.tokenizer is not None else []
@@ -116,12 +121,15 @@ def save_model(
     before = {file: _written(file) for name in replaced if (file := folder / name).exists()}
     if unwrap(base_model) is not base_model:
         kwargs.setdefault("save_embedding_layers", False)  # else PEFT looks the base up on the hub
-    base_model.save_pretrained(folder, **kwargs)
+    if model.base_name:
+        folder.mkdir(parents=True, exist_ok=True)
+    else:
+        base_model.save_pretrained(folder, **kwargs)
     if PROMPT not in replaced and (folder / PROMPT).is_file():
         settings["prompt"] = sorted(read_object(folder / PROMPT))
     if tensors:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS)
-    if model.tokenizer is not None:
+    if settings["tokenizer"]:
         model.tokenizer.save_pretrained(folder)
     for file in (file for file, written in before.items() if _written(file) == written):
         file.unlink()
@@ -130,6 +138,15 @@ def save_model(
         files = [file for file in files if file.name in (ADAPTER_WEIGHTS, WEIGHTS)]
     settings[CHECKSUMS] = {file.name: file_crc32(file) for file in files}
     write_whole(folder / SETTINGS, json.dumps(settings, indent=2) + "\n")
+
+
+def _check_unchanged(model: LengthControlled) -> None:
+    """Refuse a base whose weights may have been trained: only its name would be saved."""
+    if any(weight.requires_grad for weight in model.base.parameters()):
+        raise OptionError(
+            f"base_name={model.base_name!r}: only the signal and this name would be saved, but the weights of the base "
+            f"can be trained. Freeze them before training, model.base.requires_grad_(False), or set base_name to ''."
+        )
 
 
 def _is_opened_from(model: LengthControlled, folder: Path) -> bool:
@@ -191,8 +208,11 @@ def load_parts(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any)
     parts, has_tokenizer = _read_settings(settings, path)
     check_bytes(name, settings.get(CHECKSUMS, {}), **hub)
     weights = find_file(name, WEIGHTS, **hub)
+    tensors = _read_tensors(name, weights) if weights else {}
+    if settings.get("base"):
+        return _load_named(name, str(settings["base"]), base_model, Saved(**parts, tensors=tensors), **kwargs)
     tokenizer = _tokenizer(name, **hub) if has_tokenizer else None
-    saved = Saved(**parts, tokenizer=tokenizer, tensors=_read_tensors(name, weights) if weights else {})
+    saved = Saved(**parts, tokenizer=tokenizer, tensors=tensors)
     base = _load_model(name, base_model, merge=merge, **kwargs)
     size = text_config(unwrap(base)).vocab_size
     if tokenizer is not None and find_file(name, ADAPTER_SETTINGS, **hub) and len(tokenizer) > size:
@@ -202,6 +222,17 @@ def load_parts(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any)
             f"{ADAPTER_SETTINGS}."
         )
     return base, saved
+
+
+def _load_named(name: str | Path, base_name: str, base_model: Any, saved: Saved, **kwargs: Any) -> tuple[Any, Saved]:
+    """Load a base by its name, for a folder that holds a signal alone."""
+    if find_file(name, ADAPTER_SETTINGS, **{key: kwargs[key] for key in HUB if key in kwargs}):
+        raise ModelFilesError(f"{name} holds two models, a signal alone and an adapter. Save to a new folder.")
+    kwargs.pop("revision", None)  # the folder's, not the base model's
+    place = resolve(base_name, quiet=True)
+    base = base_model if base_model is not None else _auto(place, **kwargs)
+    base.requires_grad_(False)
+    return base, replace(saved, base_name=base_name, tokenizer=_tokenizer(place))
 
 
 def _read_settings(settings: dict[str, Any], file: Path) -> tuple[dict[str, Any], bool]:

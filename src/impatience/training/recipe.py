@@ -49,6 +49,10 @@ class ModelPart:
     method: str = option("glide", "a name that `impatience methods` lists")
     options: Mapping[str, Any] = field(default_factory=dict, metadata={"help": "the method's options"})
     lora: LoraPart | None = option(None, "low-rank adapters; without them all weights are trained")
+    freeze_base: bool = option(
+        False,
+        "train the signal alone, which must enter at layers; it is saved with the base's name",
+    )
     start: str | None = option(
         None, "a model trained with the same base, method and adapters, to continue from its weights"
     )
@@ -183,6 +187,8 @@ class Recipe:
         if train.keep == "best" and train.validate == "steps" and train.eval_steps != train.save_steps:
             steps = f"train.eval_steps={train.eval_steps}, train.save_steps={train.save_steps}"
             raise OptionError(f"{steps}: train.keep=best needs a checkpoint at each validation: give the same number.")
+        if self.model.freeze_base and self.model.lora is not None:
+            raise OptionError("model.freeze_base, model.lora: adapters change the base. Leave out one of them.")
         if train.decoys_cuts + train.decoys_late > 1:
             shares = f"train.decoys_cuts={train.decoys_cuts}, train.decoys_late={train.decoys_late}"
             raise OptionError(f"{shares}: give shares that add up to at most 1.")

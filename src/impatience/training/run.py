@@ -106,24 +106,33 @@ def _train_locked(
 
 
 def build_model(recipe: Recipe) -> tuple[LengthControlled, Any]:
-    """Load the base model, add adapters if the recipe has them, and attach the method."""
+    """Load the base model, freeze it or add adapters if the recipe says so, and attach the method."""
     check_generate(recipe.generate)
     base, tokenizer = _load_plain(name := recipe.model.base)
     unsaved = base._keys_to_ignore_on_save or []  # e.g. Marian's fixed sinusoids
     for weight_name, weight in base.named_parameters():
         if any(key in weight_name for key in unsaved):
             weight.requires_grad_(False)
-    if lora := recipe.model.lora:
+    known = name if name in toy.NAMES else name_from_anywhere(os.path.expanduser(name))
+    lora, frozen = recipe.model.lora, recipe.model.freeze_base
+    if (lora or frozen) and recipe.train.in_bf16:
+        base.to(torch.bfloat16)  # the base is not trained, so it needs no more precision
+    if lora:
         from peft import LoraConfig, get_peft_model
 
         modules = lora.modules if isinstance(lora.modules, str) else list(lora.modules)
-        if recipe.train.in_bf16:
-            base.to(torch.bfloat16)  # the base is not trained, so it needs no more precision
-        known = name if name in toy.NAMES else name_from_anywhere(os.path.expanduser(name))
         base.name_or_path = base.config._name_or_path = known  # the adapter stores the base's name, not a cache path
         config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=modules)
         base = get_peft_model(base, config)
     model = attach(base, recipe.model.method, tokenizer=tokenizer, **recipe.model.options)
+    if frozen:
+        if not model.signal_parameters():
+            raise OptionError(
+                f"model.freeze_base: the method {recipe.model.method!r} with these options has no weights, so nothing "
+                f"would be trained. Let its signal enter at layers: model.options.layers=all."
+            )
+        model.base.requires_grad_(False)
+        model.base_name = known
     if recipe.train.gradient_checkpointing:
         model.gradient_checkpointing_enable()
         model.config.use_cache = False
@@ -140,7 +149,7 @@ def _load_plain(name: str) -> tuple[Any, Any]:
 def _load_start(recipe: Recipe, model: LengthControlled) -> None:
     """Load the weights of ``model.start`` into a model."""
     folder, part = resolve(str(recipe.model.start)), recipe.model
-    base = _load_plain(part.base)[0] if part.lora else None
+    base = _load_plain(part.base)[0] if part.lora or part.freeze_base else None
     start = LengthControlled.from_pretrained(folder, base_model=base)
     try:
         model.load_state_dict(start.state_dict())

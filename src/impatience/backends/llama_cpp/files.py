@@ -25,7 +25,7 @@ class GgufFiles:
 
     weights: Path | PackagedModel  # the GGUF file, or the packaged model that is one
     control: Path | None = None  # the file beside it with its signal and prompt; None if there is none
-    folder: Path | None = None  # folder with an adapter, and the signal if there is one
+    folder: Path | None = None  # folder with an adapter, a signal, or both, on these weights
 
 
 def find_files(name: str | Path) -> GgufFiles | str:
@@ -40,21 +40,27 @@ def find_files(name: str | Path) -> GgufFiles | str:
         return GgufFiles(packaged)
     path = SHIPPED.get(str(name), path) if not path.exists() else path
     path = path / "model" if (path / "run.json").is_file() else path
-    if (path / adapter.SETTINGS).is_file():
-        return _adapter_files(path)
+    if base := _base_of(path):
+        return _folder_files(path, base)
     return f"llama.cpp runs GGUF files, and {str(name)!r} is none: export it with `impatience export`."
 
 
-def _adapter_files(folder: Path) -> GgufFiles | str:
-    """Return the files of a model that is an adapter, or why llama.cpp cannot run it."""
-    base = read_object(folder / adapter.SETTINGS).get("base_model_name_or_path")
-    if reason := missing_gguf(str(base)):
-        return f"{reason} The adapter in {folder} is on it."
-    packaged = PACKAGED.get(str(base))
-    weights = Path(os.path.expanduser(str(base))) if is_gguf(str(base)) else packaged
+def _base_of(folder: Path) -> str:
+    """Return the base that a folder with an adapter, or with a signal alone, names; "" if it has neither."""
+    if (folder / adapter.SETTINGS).is_file():
+        return str(read_object(folder / adapter.SETTINGS).get("base_model_name_or_path"))
+    return str(read_object(folder / CONTROL).get("base") or "") if (folder / CONTROL).is_file() else ""
+
+
+def _folder_files(folder: Path, base: str) -> GgufFiles | str:
+    """Return the files of a model that is an adapter or a signal on a base, or why llama.cpp cannot run it."""
+    if reason := missing_gguf(base):
+        return f"{reason} The model in {folder} is on it."
+    packaged = PACKAGED.get(base)
+    weights = Path(os.path.expanduser(base)) if is_gguf(base) else packaged
     if weights is None or (packaged is not None and packaged.whole is None):
-        return f"The adapter in {folder} is on {base!r}, which comes in no GGUF file: export the model."
-    if reason := adapter.why_not(folder):
+        return f"The model in {folder} is on {base!r}, which comes in no GGUF file: export the model."
+    if (folder / adapter.SETTINGS).is_file() and (reason := adapter.why_not(folder)):
         return reason
     if (folder / CONTROL).is_file():
         settings = read_object(folder / CONTROL)

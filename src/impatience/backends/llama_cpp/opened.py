@@ -59,7 +59,7 @@ def open_files(files: GgufFiles, *, quiet: bool) -> tuple[SteeredGguf, dict[str,
     weights = files.weights if isinstance(files.weights, Path) else fetch_file(files.weights, quiet=quiet)
     model = GgufModel(weights)
     if files.folder is not None:
-        return _open_adapter(model, files.folder)
+        return _open_folder(model, files.folder)
     marked = model.fact(CONTROL_KEY)
     if files.control is None:
         if marked:
@@ -97,17 +97,14 @@ def _read_control(folder: Path) -> dict[str, Any]:
     return saved
 
 
-def _open_adapter(model: GgufModel, folder: Path) -> tuple[SteeredGguf, dict[str, Any]]:
-    """Put the adapter in a folder on a model, with its signal if there is one."""
-    kind = model.architecture
-    heads = [model.fact(f"{kind}.attention.{name}") for name in ("head_count", "head_count_kv")]
-    if None in heads:
-        raise ModelFilesError(f"{model.path} does not say how many heads it has. Download it again.")
-    first, second = (int(str(count)) for count in heads)
+def _open_folder(model: GgufModel, folder: Path) -> tuple[SteeredGguf, dict[str, Any]]:
+    """Put the adapter in a folder on a model, if there is one, with its signal if there is one."""
     saved = _read_control(folder)
     check_bytes(folder, saved.get(CHECKSUMS, {}))
-    path = adapter.adapter_file(folder, kind, (first, second), model.layers)
-    model.put_adapter(path)
+    if (folder / adapter.SETTINGS).is_file():
+        if saved.get("base"):
+            raise ModelFilesError(f"{folder} holds two models, a signal alone and an adapter. Save to a new folder.")
+        _put_adapter(model, folder)
     prompt = check_prompt(folder / PROMPT) if (folder / PROMPT).is_file() else {}
     named = saved.get("prompt", [])
     if lost := sorted(set(map(str, named if isinstance(named, list) else [named])) - prompt.keys()):
@@ -124,3 +121,12 @@ def _open_adapter(model: GgufModel, folder: Path) -> tuple[SteeredGguf, dict[str
     names = (adapter.SETTINGS, adapter.WEIGHTS, CONTROL, WEIGHTS, PROMPT)
     used = [model.path, *(folder / name for name in names if (folder / name).is_file())]
     return SteeredGguf(model, signal, tuple(used)), prompt
+
+
+def _put_adapter(model: GgufModel, folder: Path) -> None:
+    kind = model.architecture
+    heads = [model.fact(f"{kind}.attention.{name}") for name in ("head_count", "head_count_kv")]
+    if None in heads:
+        raise ModelFilesError(f"{model.path} does not say how many heads it has. Download it again.")
+    first, second = (int(str(count)) for count in heads)
+    model.put_adapter(adapter.adapter_file(folder, kind, (first, second), model.layers))

@@ -27,6 +27,10 @@ class TeachOptions:
     batch_size: int = option(16, "Rows of a step.")
     rank: int = option(16, "Rank of the adapters.")
     learning_rate: float = option(3e-4, "Learning rate of the adapters.")
+    signal_only: bool = option(
+        False,
+        "Train no adapters: the weights of the model stay as they are, and its signal alone is saved.",
+    )
     seed: int = option(0, "Seed of everything random.")
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ from impatience.training.teaching.rows import Rows
 READS = 8192  # the most tokens of a message that a taught model reads at once; fewer if it has fewer positions
 MOST_PASSES = 3  # over the rows; with more a model learns them by heart
 MOST_LOSS = 2.0  # per cent by which the loss on held-out answers may rise
-_OF_TRAINING = {"steps", "batch_size", "rank", "learning_rate"}  # options that the rows do not depend on
+_OF_TRAINING = {"steps", "batch_size", "rank", "learning_rate", "signal_only"}  # options that the rows do not depend on
 
 
 def teach(
@@ -102,7 +102,8 @@ def make_recipe(model: str, out: Path, options: TeachOptions, pupil: Pupil | Non
         model=ModelPart(
             base=model,
             options={"layers": layers, "rank": 64, "countdown": 48},
-            lora=LoraPart(rank=options.rank, alpha=2 * options.rank),
+            lora=None if options.signal_only else LoraPart(rank=options.rank, alpha=2 * options.rank),
+            freeze_base=options.signal_only,
             no_loops=8,
         ),
         data=DataPart(
@@ -120,7 +121,7 @@ def make_recipe(model: str, out: Path, options: TeachOptions, pupil: Pupil | Non
             steps=options.steps,
             batch_size=options.batch_size,
             learning_rate=options.learning_rate,
-            signal_learning_rate=1e-3,
+            signal_learning_rate=2e-3 if options.signal_only else 1e-3,
             warmup_steps=max(1, options.steps // 50),
             ending_weight=2.5,
             decoys=0.22,
