@@ -6,7 +6,8 @@ import errno
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,14 @@ def read_object(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ModelFilesError(f"{file} is damaged: it holds no JSON object. Save or download the model again.")
     return content
+
+
+def repeated_key(pairs: Sequence[tuple[str, Any]]) -> str | None:
+    """Return the first key that a JSON object has more than once, from its pairs; None if there is none."""
+    if len(dict(pairs)) == len(pairs):
+        return None
+    seen = Counter(key for key, _ in pairs)
+    return next(key for key, count in seen.items() if count > 1)
 
 
 def write_whole(file: Path, content: str | bytes) -> None:

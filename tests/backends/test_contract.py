@@ -154,6 +154,34 @@ def test_a_failed_step_leaves_no_half_read_prompt(llama: Pair, monkeypatch: pyte
     assert llama.writer.write_many([request]) == whole
 
 
+def test_memory_that_cannot_be_cut_is_read_again(llama: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of recurrent models, which hold one state and not one for each token."""
+    request = Request("one", CORPUS[4], 12, Unit.TOKENS)
+    (whole,) = llama.writer.write_many([request])
+    ahead = replace(request, prefix=whole.ids[:5])
+    asked = [request, replace(request, target=20), ahead, replace(ahead, draw=1), replace(request, text=CORPUS[5])]
+    expected = [facts(result) for one in asked for result in llama.writer.generator.generate_with_signal([one])]
+    context, refused, prompts = llama.writer.generator._context, [], []
+    read = context.read
+    monkeypatch.setattr(context, "read", lambda ids, *places: prompts.append(len(ids)) or read(ids, *places))
+
+    def write() -> list[Any]:
+        refused.clear()
+        prompts.clear()
+        return [facts(result) for one in asked for result in llama.writer.generator.generate_with_signal([one])]
+
+    assert write() == expected
+    assert len(prompts) == 2, "a prompt that was just read is kept"
+    functions = context._library._functions
+    monkeypatch.setitem(functions, "llama_memory_seq_rm", lambda *given: bool(refused.append(given)))
+    assert write() == expected
+    assert len(refused) == 3, "the memory was to be cut after the prompt"
+    assert len(prompts) == len(asked)
+    assert context.keep(context.read_tokens)
+    assert not context.keep(context.read_tokens - 1)
+    assert context.read_tokens == 0
+
+
 def test_more_tokens_than_the_model_has_room_for_are_not_written(llama: Pair) -> None:
     request = Request("one", " ".join(CORPUS[:3]), 40, Unit.TOKENS)
     result = llama.writer.generator.generate_with_signal(

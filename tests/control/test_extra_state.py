@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import copy
+import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, RandLoraConfig, VeraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
 from torch.utils.data import Dataset
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 from impatience import LengthControlled, attach, load
+from impatience.control.extra_state import check_state, decode_state
 from impatience.control.loading import open_model
 from impatience.errors import ModelFilesError, OptionError
 from impatience.families import FAMILIES, unwrap
@@ -165,6 +169,58 @@ def test_what_a_trainers_folder_cannot_give_is_refused(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(ModelFilesError, match="could not be loaded"):
         LengthControlled.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_changed_bytes_in_the_folder_of_a_trainer_are_noticed(lora: bool, tmp_path: Path) -> None:
+    trainer = trainer_for(model_for(lora=lora), tmp_path)
+    trainer.train()
+    trainer.save_model(str(tmp_path))
+    file = tmp_path / "model.safetensors"
+    whole, tensors = file.read_bytes(), {name: tensor.clone() for name, tensor in load_file(file).items()}
+    chance, header = random.Random(4), 8 + int.from_bytes(whole[:8], "little")
+    places = [chance.randrange(header, len(whole)) for _ in range(40)]
+    amplitude = whole.index(b'"amplitude": ') + len(b'"amplitude": ') + 3
+    for place in (*places, amplitude):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << chance.randrange(7)
+        file.write_bytes(damaged)
+        with pytest.raises(ModelFilesError):
+            LengthControlled.from_pretrained(tmp_path)
+    name, other = [name for name, tensor in tensors.items() if tensor.shape == (32, 32)][:2]
+    save_file(tensors | {name: tensors[other], other: tensors[name]}, file)
+    with pytest.raises(ModelFilesError, match="its values are not those that were saved"):
+        LengthControlled.from_pretrained(tmp_path)
+    changed = model_for(lora=lora)
+    changed.load_state_dict(load_file(file))
+    trainer_for(changed, tmp_path).save_model(str(tmp_path))
+    torch.testing.assert_close(logits(LengthControlled.from_pretrained(tmp_path)), logits(changed))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_what_is_saved_is_what_was_saved(dtype: torch.dtype, tmp_path: Path) -> None:
+    model = model_for(tie_word_embeddings=True).to(dtype)
+    model.base.register_buffer("odd", torch.ones(9, dtype=torch.bool)[1:])
+    state = model.state_dict()
+    assert torch.equal(state["_extra_state"], model.state_dict(keep_vars=True)["_extra_state"])
+    before = {name: tensor for name, tensor in state.items() if "odd" not in name}
+    with pytest.raises(ModelFilesError, match="values are not"):
+        check_state(tmp_path, decode_state(state["_extra_state"]), before)
+    check_state(tmp_path, decode_state(state["_extra_state"]), state)
+    inside = torch.nn.ModuleDict({"model": model}).state_dict()
+    assert torch.equal(inside["model._extra_state"], state["_extra_state"])
+
+
+def test_a_folder_of_an_earlier_version_has_no_checksum(tmp_path: Path) -> None:
+    model = model_for()
+    state = model.state_dict()
+    for checksum in (None, "0" * 8):
+        content = {**decode_state(state["_extra_state"]), "checksum": checksum}
+        if checksum is None:
+            del content["checksum"]
+        written = torch.tensor(list(json.dumps(content).encode()), dtype=torch.uint8)
+        save_file({**state, "_extra_state": written}, tmp_path / "model.safetensors")
+        torch.testing.assert_close(logits(LengthControlled.from_pretrained(tmp_path)), logits(model))
 
 
 @pytest.mark.parametrize("init", ["pissa", "olora"])

@@ -20,7 +20,7 @@ from impatience.families import FAMILIES, Family
 from impatience.lengths import Landing, Unit
 from impatience.strategies import STRATEGIES
 from support.generators import KINDS, ROOM, SAMPLED, base_alone, generator, new_generator, requests, strategy
-from support.toys import EOS, TOKENIZERS, tiny_model
+from support.toys import CORPUS, EOS, TOKENIZERS, tiny_model
 
 EVERY_TYPE = [kind for family in FAMILIES.values() for kind in family.model_types]
 OTHERS = {
@@ -155,10 +155,43 @@ def test_settings_of_a_generator_hold_unless_a_call_overrides_them(kind: str) ->
 def test_the_limit_stays_within_the_model_s_room(kind: str) -> None:
     own, asked = new_generator(kind), requests(Unit.TOKENS)
     own.model.base.get_output_embeddings().weight.data[EOS] = 0
-    longest = max(len(result.ids) for result in own.generate_without_signal(asked))
-    assert longest == ROOM - own.first_column(own.inputs(asked))
+    written = [len(result.ids) for result in own.generate_without_signal(asked)]
+    assert written == [ROOM - (1 if own.encoder_decoder else len(ids)) for ids in own.encode_sources(asked)]
     with pytest.raises(SourceError, match="500 tokens, but this model has 400 positions"):
         own.pad([[5] * 500])
+
+
+def crowded(kind: str, sizes: dict[str, Any] | None = None) -> tuple[TextGenerator, list[Request]]:
+    """Return a generator whose texts never end by themselves, and requests whose prompts leave them unequal room."""
+    own = new_generator(kind, tokenizer="byte_level", ending=0, sizes=sizes or {"max_position_embeddings": 150})
+    texts = ["Snow.", CORPUS[0], " ".join(CORPUS)[:200], CORPUS[0]]
+    return own, [Request(f"key-{row}", text, 9, Unit.TOKENS) for row, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bart"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("plain", {}), ("plain", {"limit": 90}), ("prompted", {}), ("truncate", {}), ("exponential_decay", {}),
+        ("exponential_decay", {"start": 9.0, "limit": 90}), ("min_max", {"beams": 2, "window": 1.0}),
+        ("forced_eos", {}), ("natural", {}), ("at_most", {}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("settings", [{}, {"repetition_penalty": 1.1}], ids=["loop", "generate"])
+def test_a_text_has_the_room_that_it_has_alone(
+    kind: str, name: str, options: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    own, asked = crowded(kind)
+    if name == "prompted" and own.encoder_decoder:
+        pytest.skip("it follows no instructions")
+    if name in ("natural", "at_most", "forced_eos"):
+        asked = [replace(request, unit=Unit.WORDS) for request in asked]
+    own.settings = settings
+    strategy = STRATEGIES[name](**options)
+    alone = [strategy.write(own, [request])[0] for request in asked]
+    together = strategy.write(own, asked)
+    assert [(one.ids, one.ended, one.landed) for one in together] == [(one.ids, one.ended, one.landed) for one in alone]
+    assert [one.tokens_spent for one in together] == [one.tokens_spent for one in alone]
 
 
 def test_eos_probabilities_are_those_of_the_model_itself() -> None:

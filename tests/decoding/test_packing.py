@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from impatience.decoding.packing import BUDGET, PackedBatch, TextSize, memory_budget, pack_batches, pack_streams
+from impatience.decoding.packing import (
+    BUDGET,
+    PackedBatch,
+    TextSize,
+    memory_budget,
+    pack_batches,
+    pack_streams,
+    split_by_room,
+)
 from impatience.lengths import Landing, Unit
 
 
@@ -56,3 +64,11 @@ def test_streams_hold_similar_texts_longest_first_in_rows_that_fit() -> None:
     assert pack_streams([sizes[0]], 1) == [PackedBatch((0,), 1)]
     assert pack_streams([]) == []
     assert memory_budget(torch.device("cpu"), 1000) == BUDGET
+
+
+def test_a_batch_is_split_where_padding_would_take_room() -> None:
+    sources, outputs = [10, 60, 30, 60, 95], [50, 40, 60, 30, 5]
+    assert split_by_room(range(4), sources, outputs, 200) == [[0, 1, 2, 3]]
+    assert split_by_room(range(5), sources, outputs, 100) == [[4], [1, 3], [0, 2]]
+    assert split_by_room([2, 0], sources, outputs, 100) == [[0, 2]]
+    assert split_by_room([4, 1], sources, outputs, 20) == [[4], [1]], "a text that does not fit has its own part"

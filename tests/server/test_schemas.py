@@ -49,6 +49,13 @@ INVALID: list[tuple[Any, str, str]] = [
     ({"text": NOTE, "target": {"words": 4}, "lenght": 3}, "lenght", "unknown field. Leave it out."),
     ({"text": NOTE, "target": {"words": 4}, "targets": 3}, "targets", "unknown field. Leave it out."),
     (b'{"text": "a", "target": {"words": 4}, "\\ud83d": 3}', "", ""),
+    (
+        b'{"text": "a", "target": {"words": 4}, "target": {"words": 5}}',
+        "target",
+        "the key 'target' twice. Give it once",
+    ),
+    (b'{"text": "a", "target": {"words": 4, "words": 4}}', "words", "the key 'words' twice"),
+    (b'{"text": "a", "target": {"words": 4}, "\\ud83d": 3, "\\ud83d": 3}', "\ud83d", "twice"),
 ]
 
 
@@ -64,3 +71,15 @@ def test_an_invalid_request_gets_400_with_the_field_and_the_reason(
     assert (reply.error["param"] or "") == param
     assert reply.error["type"] == "invalid_request_error"
     assert message in reply.error["message"]
+
+
+@pytest.mark.parametrize("route", ["/v1/chat/completions", "/v1/completions"])
+def test_no_route_takes_a_key_twice(client: Client, route: str) -> None:
+    text = b'"messages": [{"role": "user", "content": "a"}], "prompt": "a", "model": "tiny/llama"'
+    for extra, key in [
+        (b'"max_tokens": 5, "max_tokens": 6', "max_tokens"), (b'"target": {"words": 5, "words": 6}', "words"),
+        (b'"user": [{"a": 1, "a": 1}]', "a"),
+    ]:  # fmt: skip
+        reply = client(route, b"{%b, %b}" % (text, extra))
+        assert (reply.status, reply.error["param"], reply.error["code"]) == (400, key, "repeated_key")
+        assert reply.error["message"] == f"The request has the key {key!r} twice. Give it once."

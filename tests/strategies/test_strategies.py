@@ -354,8 +354,8 @@ def test_metropolis_keeps_a_beginning_and_draws_the_rest(kind: str, monkeypatch:
 
     def watched(some: Any, **options: Any) -> list[Result]:
         results = draw(some, **options)
-        (replay,) = options["logits_processor"] or [None]
-        seen.extend(zip(replay.prefixes if replay else [()] * 3, results, strict=True))
+        replay = options["processors"](range(len(some)), 0)
+        seen.extend(zip(replay[0].prefixes if replay else [()] * 3, results, strict=True))
         return results
 
     monkeypatch.setattr(own, "generate_without_signal", watched)

@@ -33,7 +33,7 @@ def new_generator(
     **options: Any,
 ) -> TextGenerator:
     words = TOKENIZERS[tokenizer or KINDS[kind]]()
-    base = tiny_model(kind, vocab_size=len(words), seed=3, max_position_embeddings=ROOM, **(sizes or {}))
+    base = tiny_model(kind, vocab_size=len(words), seed=3, **{"max_position_embeddings": ROOM, **(sizes or {})})
     with torch.no_grad():
         base.get_output_embeddings().weight[EOS] *= ending  # random weights hardly ever end by themselves
     model = attach(base, method, tokenizer=words, **options)

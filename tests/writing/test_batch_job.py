@@ -103,6 +103,40 @@ def test_good_rows_are_written_and_bad_ones_are_named(tmp_path: Path, writer: Wr
     assert len(lines(tmp_path / "new" / "out.rejects.jsonl")) == 31
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("word", "words"), ("Words", "words"), (" words", "words"), ("chars", "characters"), ("Char", ""),
+        ("character", "characters"), ("charcters", "characters"), ("sentence", "sentences"), ("sentance", "sentences"),
+        ("token", "tokens"), ("TOKENS", "tokens"), ("lenght", ""), ("lenth", ""),
+    ],
+)  # fmt: skip
+def test_a_mistyped_length_costs_its_row(tmp_path: Path, writer: Writer, name: str, meant: str) -> None:
+    values: list[Any] = [3, "3", "2-4", [2, 4], 3.0]
+    rows = [{"text": "amber birch", name: value} for value in values]
+    source, out = make(tmp_path / "in.jsonl", [*rows, GOOD, {**GOOD, name: 3}]), tmp_path / "out.jsonl"
+    assert batch_job.write(writer, source, out, RowDefaults(target=5)).written == 2, "a length of its own is enough"
+    refused = lines(tmp_path / "out.rejects.jsonl")
+    assert [row["row"] for row in refused] == [1, 2, 3, 4, 5]
+    hint = f" Did you mean '{meant}'?" if meant else ""
+    for row in refused:
+        assert f"It has {name!r} with a length, and no such column is read.{hint} Give one of tok" in row["reason"]
+
+
+def test_other_columns_pass(tmp_path: Path, writer: Writer) -> None:
+    numbers = (
+        "title url meta author date length Length length_s max_length word_count n_words num_words n_tokens "
+        "token_count n_chars char_count charts chapters works keywords swords score year index label source target "
+        "unit strength width order tone world context test mask tags tag task_id uid"
+    )
+    texts = {"word": "fir", "sentence": "Fir.", "character": "Hamlet", "token": "", "chars": None, "Words": ["fir"]}
+    rows = [{"text": "amber birch", **dict.fromkeys(numbers.split(), 7)}, {"text": "amber birch", **texts}]
+    source, out = make(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    status = batch_job.write(writer, source, out, RowDefaults(target=5))
+    assert (status.written, status.rejected) == (2, 0)
+    assert [row["target"] for row in lines(out)] == [5, 5]
+
+
 def test_a_bad_byte_costs_one_row(tmp_path: Path, writer: Writer) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     good = json.dumps(GOOD).encode()

@@ -260,8 +260,10 @@ def _load_described(
 ) -> tuple[Any, Saved]:
     """Load a folder that a ``Trainer`` saved; it has all weights, also those of the base model."""
     hub = {key: kwargs.pop(key) for key in HUB if key in kwargs}
+    tensors = _read_tensors(name, file)
+    extra_state.check_state(file, content, tensors)
     parts, _ = _read_settings(content["settings"], file)
-    tensors, base = _read_tensors(name, file), extra_state.rebuild_base(name, content, base_model, **kwargs)
+    base = extra_state.rebuild_base(name, content, base_model, **kwargs)
     weights = _without_prefix(tensors, "base.")
     _restore_tied(base, weights, "")
     load_tensors(name, base, weights)
@@ -387,6 +389,7 @@ def adapt_state_dict(model: nn.Module) -> None:
     model.register_state_dict_post_hook(_drop_tied)
     model.register_load_state_dict_pre_hook(_restore_tied)
     model.register_state_dict_post_hook(_drop_extra_state)
+    model.register_state_dict_post_hook(_add_checksum)
     model.register_load_state_dict_pre_hook(_restore_extra_state)
 
 
@@ -411,6 +414,10 @@ def _restore_tied(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any
 def _drop_extra_state(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
     if next(module.parameters()).is_meta:
         state.pop(prefix + extra_state.KEY, None)
+
+
+def _add_checksum(_: nn.Module, state: dict[str, Any], prefix: str, __: Any) -> None:
+    extra_state.add_checksum(state, prefix)
 
 
 def _restore_extra_state(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:

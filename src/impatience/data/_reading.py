@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from impatience.errors import DataError
+from impatience.files import repeated_key
 from impatience.registry import require
 
 FORMATS = (".jsonl", ".json", ".csv", ".parquet")
@@ -152,12 +153,9 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> Row:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in row if names.count(name) > 1)
-        raise ValueError(f"it has the key {repeated!r} twice")
-    return row
+    if (key := repeated_key(pairs)) is not None:
+        raise ValueError(f"it has the key {key!r} twice")
+    return dict(pairs)
 
 
 def _json(path: Path, stream: BinaryIO) -> Rows:

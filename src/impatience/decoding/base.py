@@ -139,13 +139,18 @@ class Generator(ABC):
 
     @abstractmethod
     def generate_without_signal(
-        self, requests: Sequence[Request], *, inputs: Any = None, limit: int = LIMIT, **options: Any
+        self,
+        requests: Sequence[Request],
+        *,
+        sources: list[list[int]] | None = None,
+        limit: int = LIMIT,
+        **options: Any,
     ) -> list[Result]:
         """Write requests with the base model alone; prefixes and draws are ignored.
 
         Args:
             requests: Requests of one unit and one landing.
-            inputs: What ``pad`` returns, instead of the sources, e.g. prompts that name the length.
+            sources: Prompts instead of the requests' own, e.g. some that name the length.
             limit: The most tokens to write with the natural landing; fewer where the model has less room.
             **options: Other options of the backend.
         """
@@ -215,7 +220,8 @@ class Generator(ABC):
         """
         if "max_new_tokens" in options:
             most = int(options["max_new_tokens"])
-            return most if request.limit is None else max(1, min(most, request.limit - len(request.prefix)))
+            most = most if room is None else min(most, room - len(request.prefix))
+            return max(1, most if request.limit is None else min(most, request.limit - len(request.prefix)))
         target = Target(request.unit, (request.target,))
         extra = self.language_tokens
         most = step_budget(target, request.landing, room, extra, vocabulary=self.vocabulary)

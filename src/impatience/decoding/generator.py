@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import compress
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +18,15 @@ from impatience.data import Encoder, Request, pad_prompts
 from impatience.decoding.base import LIMIT, Generator, TokenListener, TokenRequest
 from impatience.decoding.kv_cache import token_bytes
 from impatience.decoding.loop import DecodingLoop, unsupported
-from impatience.decoding.packing import ROWS, PackedBatch, TextSize, memory_budget, pack_batches, pack_streams
+from impatience.decoding.packing import (
+    ROWS,
+    PackedBatch,
+    TextSize,
+    memory_budget,
+    pack_batches,
+    pack_streams,
+    split_by_room,
+)
 from impatience.decoding.results import Result
 from impatience.decoding.step import DecodingSettings
 from impatience.decoding.token_streams import listening_options
@@ -33,6 +41,8 @@ log = logging.getLogger(__name__)
 
 _GREEDY = {"do_sample": False, "num_beams": 1, "early_stopping": False, "length_penalty": 1.0}
 """Settings of ``generate`` for draws: their noise is the only randomness."""
+
+RowProcessors = Callable[[Sequence[int], int], list[Any]]
 
 
 class TextGenerator(Generator):
@@ -68,7 +78,7 @@ class TextGenerator(Generator):
         if self.can_use_loop(len(requests), options):
             return self._run_loop(requests, sources, options, rows, listener)
         results: dict[int, Result] = {}
-        for group in self.groups_for_generate(requests):
+        for group in self._groups_for_generate(requests, sources, options):
             batch = [requests[row] for row in group], [sources[row] for row in group]
             listening = listening_options(listener, group, in_order=self._writes_in_order(options)) if listener else {}
             results.update(zip(group, self._call_generate_with_signal(*batch, {**options, **listening}), strict=True))
@@ -78,8 +88,9 @@ class TextGenerator(Generator):
         self,
         requests: Sequence[Request],
         *,
-        inputs: dict[str, Tensor] | None = None,
+        sources: list[list[int]] | None = None,
         limit: int = LIMIT,
+        processors: RowProcessors | None = None,
         **options: Any,
     ) -> list[Result]:
         """Write requests with the base model alone; prefixes and draws are ignored.
@@ -89,29 +100,30 @@ class TextGenerator(Generator):
 
         Args:
             requests: Requests of one unit and one landing.
-            inputs: Inputs of the model instead of the sources, e.g. a prompt that names the length.
+            sources: Prompts instead of the requests' own, e.g. some that name the length.
             limit: The most tokens to write with the natural landing; fewer where the model has less room.
+            processors: Returns the logits processors of a call of ``generate``: for the rows that it writes, and the
+                column of the first id that it adds.
             **options: Other options of ``generate``. With ``num_return_sequences`` each request has so many results,
                 one after the other.
         """
         requests = [replace(request, prefix=(), draw=0) for request in requests]
-        target, landing = self._target(requests)
-        inputs, options = inputs or self.inputs(requests), self.settings | options
-        first, room = self.first_column(inputs), self.room(inputs)
+        landing = self._target(requests)[1]
+        sources, options = sources or self.encode_sources(requests), self.settings | options
+        self._check_sources(sources)
         if landing is Landing.NATURAL:
-            options.setdefault("max_new_tokens", limit if room is None else min(limit, room))
-        if self.can_use_loop(len(requests), options):
-            padded = zip(inputs["input_ids"].tolist(), inputs["attention_mask"].tolist(), strict=True)
-            return self._run_loop(requests, [list(compress(*row)) for row in padded], options, ROWS, signal=False)
-        budgets = [self._budget(request, room, options) for request in requests]
-        start = torch.full((len(requests),), first, device=inputs["input_ids"].device)
-        call = GenerateCall(target, landing, start, first, room, self.vocabulary)
-
-        def generate(**kwargs: Any) -> Any:
-            prepared = call.prepare(self._inner.generation_config, kwargs, report=True)
-            return call.finish(self.model.base.generate(**inputs, **prepared))
-
-        return self._call_generate(generate, requests, first, options, budgets)
+            options.setdefault("max_new_tokens", limit)
+        if processors is None and self.can_use_loop(len(requests), options):
+            return self._run_loop(requests, sources, options, ROWS, signal=False)
+        results: dict[int, list[Result]] = {}
+        for group in self._groups_for_generate(requests, sources, options):
+            batch = [requests[row] for row in group], [sources[row] for row in group]
+            written = self._call_generate_without_signal(
+                *batch, options, partial(processors, group) if processors else None
+            )
+            copies = len(written) // len(group)
+            results.update({row: written[n * copies : (n + 1) * copies] for n, row in enumerate(group)})
+        return [result for row in range(len(requests)) for result in results[row]]
 
     def pack(self, sizes: Sequence[TextSize], tokens: int, options: Mapping[str, Any]) -> list[PackedBatch]:
         """Return streams for the loop, and else batches for ``generate``."""
@@ -150,17 +162,24 @@ class TextGenerator(Generator):
             self._logged_reasons.add(reason)
         return reason is None
 
-    def groups_for_generate(self, requests: Sequence[Request]) -> list[list[int]]:
+    def _groups_for_generate(
+        self, requests: Sequence[Request], sources: list[list[int]], options: Mapping[str, Any]
+    ) -> list[list[int]]:
         """Return the positions of requests that one call of ``generate`` can write.
 
-        An encoder-decoder has no padding before what it writes, beams are not searched where endings are drawn, and no
-        text is written beyond its own limit.
+        An encoder-decoder has no padding before what it writes, and else the padding leaves each text the room that it
+        has alone; beams are not searched where endings are drawn, and no text is written beyond its own limit.
         """
+        self._check_sources(sources)
         groups: dict[tuple[int, bool, int | None], list[int]] = {}
         for row, request in enumerate(requests):
             prefix = len(request.prefix) if self.encoder_decoder else 0
             groups.setdefault((prefix, request.draw > 0, request.limit), []).append(row)
-        return list(groups.values())
+        budgets = self._budgets(requests, sources, options)
+        if self.encoder_decoder or self.facts.room is None:
+            return list(groups.values())
+        lengths = [len(ids) + len(request.prefix) for request, ids in zip(requests, sources, strict=True)]
+        return [part for group in groups.values() for part in split_by_room(group, lengths, budgets, self.facts.room)]
 
     def _writes_in_order(self, options: Mapping[str, Any]) -> bool:
         """Check whether tokens are written in the order in which they are read: not with beams."""
@@ -173,22 +192,25 @@ class TextGenerator(Generator):
 
     def pad(self, rows: list[list[int]]) -> dict[str, Tensor]:
         """Make a batch of rows of ids that the model can read, padded on the left for decoder-only models."""
-        room, spare = self.model.family.source_room(self._inner), 0 if self.encoder_decoder else 2
+        self._check_sources(rows)
+        batch = pad_prompts(rows, self._pad, left=not self.encoder_decoder)
+        return {name: tensor.to(self.model.device) for name, tensor in batch.items()}
+
+    def _check_sources(self, rows: list[list[int]]) -> None:
+        room, spare = self.facts.source_room, 0 if self.encoder_decoder else 2
         longest = max(map(len, rows))
         if room is not None and longest + spare > room:
             raise SourceError(f"A source has {longest} tokens, but this model has {room} positions. Shorten it.")
-        batch = pad_prompts(rows, self._pad, left=not self.encoder_decoder)
-        return {name: tensor.to(self.model.device) for name, tensor in batch.items()}
 
     def first_column(self, inputs: dict[str, Tensor]) -> int:
         """Return the column of the first id that ``generate`` adds."""
         decoder_ids = inputs.get("decoder_input_ids") if self.encoder_decoder else inputs["input_ids"]
         return 1 if decoder_ids is None else decoder_ids.shape[1]
 
-    def room(self, inputs: dict[str, Tensor]) -> int | None:
-        """Return the number of tokens that the model can write, or None if there is no limit."""
-        room = self.model.family.room(self._inner)
-        return None if room is None else room - self.first_column(inputs)
+    def room_after(self, prompt: Sequence[int]) -> int | None:
+        """Return the number of tokens that the model can write after a prompt, or None if there is no limit."""
+        room = self.facts.room
+        return None if room is None else room - (1 if self.encoder_decoder else len(prompt))
 
     def _run_loop(
         self,
@@ -202,12 +224,10 @@ class TextGenerator(Generator):
     ) -> list[Result]:
         """Write requests with our own loop."""
         target, landing = self._target(requests)
-        room = self.model.family.room(self._inner)
         token_requests = []
-        for request, ids in zip(requests, sources, strict=True):
-            left = None if room is None else room - (1 if self.encoder_decoder else len(ids))
-            budget = len(request.prefix) + self._budget(request, left, options)
-            token_requests.append(TokenRequest(ids, request.target, budget, request.prefix, request.draw))
+        for request, ids, budget in zip(requests, sources, self._budgets(requests, sources, options), strict=True):
+            most = len(request.prefix) + budget
+            token_requests.append(TokenRequest(ids, request.target, most, request.prefix, request.draw))
         draws = any(request.draw for request in requests)
         settings = DecodingSettings(target.unit, landing, tuple(self.eos), options.get("no_loops"), signal, draws)
         self._loop = self._loop or DecodingLoop(self.model)
@@ -220,12 +240,11 @@ class TextGenerator(Generator):
         """Write a group of requests with the ``generate`` of the model with length control."""
         target, landing = self._target(requests)
         inputs: dict[str, Any] = self.pad(sources)
-        budgets = [self._budget(request, self.room(inputs), options) for request in requests]
+        budgets = self._budgets(requests, sources, options)
         if any(request.prefix for request in requests):
             inputs = self._inputs_with_prefixes(requests, sources)
-        if any(request.prefix or request.limit for request in requests):
-            room = self.room(inputs)
-            options = {**options, "max_new_tokens": max(budgets) if room is None else min(max(budgets), room)}
+        if "max_new_tokens" in options or any(request.prefix or request.limit for request in requests):
+            options = {**options, "max_new_tokens": max(budgets)}
         if any(request.draw for request in requests):
             options = options | _GREEDY | {"draws": [request.draw for request in requests]}
         given = {**inputs, f"target_{target.unit}": list(target.values), "landing": landing}
@@ -234,6 +253,34 @@ class TextGenerator(Generator):
             return self.model.generate(**given, return_report=True, **kwargs)
 
         return self._call_generate(generate, requests, self.first_column(inputs), options, budgets)
+
+    def _call_generate_without_signal(
+        self,
+        requests: Sequence[Request],
+        sources: list[list[int]],
+        options: dict[str, Any],
+        processors: Callable[[int], list[Any]] | None,
+    ) -> list[Result]:
+        """Write a group of requests with the ``generate`` of the base model."""
+        target, landing = self._target(requests)
+        inputs, budgets = self.pad(sources), self._budgets(requests, sources, options)
+        first, room = self.first_column(inputs), self.room_after(max(sources, key=len))
+        start = torch.full((len(requests),), first, device=self.model.device)
+        call = GenerateCall(target, landing, start, first, room, self.vocabulary)
+        if "max_new_tokens" in options:
+            options = {**options, "max_new_tokens": max(budgets)}
+        if processors is not None:
+            options = {**options, "logits_processor": processors(first)}
+
+        def generate(**kwargs: Any) -> Any:
+            prepared = call.prepare(self._inner.generation_config, kwargs, report=True)
+            return call.finish(self.model.base.generate(**inputs, **prepared))
+
+        return self._call_generate(generate, requests, first, dict(options), budgets)
+
+    def _budgets(self, requests: Sequence[Request], sources: list[list[int]], options: Mapping[str, Any]) -> list[int]:
+        pairs = zip(requests, sources, strict=True)
+        return [self._budget(request, self.room_after(ids), options) for request, ids in pairs]
 
     def _inputs_with_prefixes(self, requests: Sequence[Request], sources: list[list[int]]) -> dict[str, Any]:
         """Return the inputs of ``generate`` where texts have prefixes."""
@@ -266,7 +313,7 @@ class TextGenerator(Generator):
         results = []
         for row, (written, report) in enumerate(zip(rows, reports, strict=True)):
             request, budget = requests[row // copies], budgets[row // copies]
-            missed = report.landed == "missed" or (request.limit is not None and self._stop(written[:budget]) is None)
+            missed = report.landed == "missed" or self._stop(written[:budget]) is None
             if missed:
                 written = written[:budget]
             stop = self._stop(written)

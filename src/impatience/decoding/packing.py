@@ -61,6 +61,25 @@ def pack_batches(sizes: Sequence[TextSize], budget: int = BUDGET, room: int | No
     return [batch for group in _similar(sizes, BATCH_RANGE) for batch in _pack(group, sizes, budget, room)]
 
 
+def split_by_room(
+    positions: Sequence[int], sources: Sequence[int], outputs: Sequence[int], room: int
+) -> list[list[int]]:
+    """Split a batch so that in each part the longest source and the longest output fit into a row together.
+
+    Padding then takes no room from a text. Sources and outputs are the tokens of each position.
+    """
+    parts: list[list[int]] = []
+    most = 0
+    for position in sorted(positions, key=lambda position: (-sources[position], position)):
+        most = max(most, outputs[position])
+        if parts and sources[parts[-1][0]] + most <= room:
+            parts[-1].append(position)
+        else:
+            parts.append([position])
+            most = outputs[position]
+    return [sorted(part) for part in parts]
+
+
 def pack_streams(sizes: Sequence[TextSize], budget: int = BUDGET) -> list[PackedBatch]:
     """Pack texts into streams of one unit and landing, whose rows are filled again, the longest first.
 

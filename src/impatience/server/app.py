@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fastapi import FastAPI, Security
+from fastapi import APIRouter, FastAPI, Security
 from fastapi import Request as HttpRequest
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
@@ -23,6 +23,7 @@ from impatience.decoding.results import Result
 from impatience.errors import ImpatienceError
 from impatience.lengths import Landing, aim
 from impatience.server.errors import ApiError, ErrorReply, to_api_error, validation_error
+from impatience.server.json_route import JsonRoute
 from impatience.server.metrics import CONTENT_TYPE
 from impatience.server.middleware import DOCUMENTS, AccessMiddleware
 from impatience.server.openai_api import IGNORED_HEADER, CompletionCall, check_model
@@ -113,20 +114,24 @@ def _add_error_handlers(app: FastAPI) -> None:
 
 
 def _add_writing_routes(app: FastAPI, service: Service) -> None:
-    @app.post("/v1/write", response_model=WriteReply, responses=_STREAM)
+    router = APIRouter(route_class=JsonRoute)
+
+    @router.post("/v1/write", response_model=WriteReply, responses=_STREAM)
     async def write(body: WriteBody, http_request: HttpRequest) -> Response:
         """Write a text to a length."""
         return await _answer(http_request, _WriteCall(body, service))
 
-    @app.post("/v1/chat/completions", response_model=None, responses=_STREAM)
+    @router.post("/v1/chat/completions", response_model=None, responses=_STREAM)
     async def chat(body: ChatBody, http_request: HttpRequest) -> Response:
         """Answer a chat to a length: OpenAI's interface with ``target`` and ``landing``."""
         return await _answer(http_request, CompletionCall(body, service))
 
-    @app.post("/v1/completions", response_model=None, responses=_STREAM)
+    @router.post("/v1/completions", response_model=None, responses=_STREAM)
     async def complete(body: CompletionBody, http_request: HttpRequest) -> Response:
         """Write from a prompt to a length: OpenAI's interface with ``target`` and ``landing``."""
         return await _answer(http_request, CompletionCall(body, service))
+
+    app.include_router(router)
 
 
 def _add_other_routes(app: FastAPI, service: Service) -> None:

@@ -41,7 +41,7 @@ class Instructed(Limited):
             encoder.template = replace(encoder.template, instruction=whole)
             encoder.max_source_tokens += len(generator.encode(f" {instruction}"))
             rows.append(encoder.prompt(request.as_example()))
-        return generator.generate_without_signal(requests, inputs=generator.pad(rows), limit=self.limit)
+        return generator.generate_without_signal(requests, sources=rows, limit=self.limit)
 
 
 def asked_length(generator: Generator, request: Request, unit: Unit) -> str:

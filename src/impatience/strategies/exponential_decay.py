@@ -41,13 +41,14 @@ class ExponentialDecay(Limited):
     def write(self, generator: Generator, requests: Sequence[Request]) -> list[Result]:
         """Write without the signal, with a growing probability of EOS."""
         generator = on_transformers(generator)
-        inputs = generator.inputs(requests)
         starts = [int(self.start * generator.convert(request, Unit.TOKENS)) for request in requests]
-        first = generator.first_column(inputs) + generator.language_tokens
-        penalties = [ExponentialDecayLengthPenalty((start, self.factor), generator.eos, first) for start in starts]
-        return generator.generate_without_signal(
-            requests, inputs=inputs, limit=self.limit, logits_processor=[_RowByRow(penalties)]
-        )
+
+        def push(rows: Sequence[int], first: int) -> list[LogitsProcessor]:
+            begin = first + generator.language_tokens
+            pushes = (ExponentialDecayLengthPenalty((starts[row], self.factor), generator.eos, begin) for row in rows)
+            return [_RowByRow(list(pushes))]
+
+        return generator.generate_without_signal(requests, limit=self.limit, processors=push)
 
 
 class _RowByRow(LogitsProcessor):  # type: ignore[misc]

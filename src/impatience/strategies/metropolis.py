@@ -75,11 +75,11 @@ class Metropolis(Sampled):
         self, generator: Generator, requests: Sequence[Request], prefixes: Sequence[tuple[int, ...]] = ()
     ) -> list[Result]:
         generator = on_transformers(generator)
-        inputs = generator.inputs(requests)
-        replay = [_Replay(prefixes, generator.first_column(inputs))] if prefixes else []
-        return generator.generate_without_signal(
-            requests, inputs=inputs, limit=self.limit, logits_processor=replay, **self.sampling()
-        )
+
+        def replay(rows: Sequence[int], first: int) -> list[LogitsProcessor]:
+            return [_Replay([prefixes[row] for row in rows], first)] if prefixes else []
+
+        return generator.generate_without_signal(requests, limit=self.limit, processors=replay, **self.sampling())
 
 
 class Chain:

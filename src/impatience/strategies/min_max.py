@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from transformers import MinNewTokensLengthLogitsProcessor
+from transformers import LogitsProcessor, MinNewTokensLengthLogitsProcessor
 
 from impatience.config import option
 from impatience.decoding.generator import TextGenerator
@@ -51,23 +51,24 @@ class MinMax(Strategy):
         return [results[row] for row in range(len(requests))]
 
     def _search(self, generator: TextGenerator, requests: Sequence[Request], tokens: int) -> list[Result]:
-        inputs, reach = generator.inputs(requests), int(tokens * self.window)
-        room = generator.room(inputs)
-        shortest = MinNewTokensLengthLogitsProcessor(
-            generator.first_column(inputs),
-            max(1, tokens - reach) + generator.language_tokens,
-            generator.eos,
-            device=str(generator.model.device),
-        )
+        reach, extra = int(tokens * self.window), generator.language_tokens
+        fewest = max(1, tokens - reach) + extra
+        sources = generator.encode_sources(requests)
         # This raises if the model has no room for the target; its result counts EOS.
-        longest = step_budget(Target(Unit.TOKENS, (tokens,)), Landing.EXACT, room, generator.language_tokens) + reach
+        target, room = Target(Unit.TOKENS, (tokens,)), generator.room_after(max(sources, key=len))
+        step_budget(target, Landing.EXACT, room, extra)
+
+        def bar_ends(_: Sequence[int], first: int) -> list[LogitsProcessor]:
+            device = str(generator.model.device)
+            return [MinNewTokensLengthLogitsProcessor(first, fewest, generator.eos, device=device)]
+
         return generator.generate_without_signal(
             requests,
-            inputs=inputs,
-            max_new_tokens=longest if room is None else min(longest, room),
+            sources=sources,
+            processors=bar_ends,
+            max_new_tokens=step_budget(target, Landing.EXACT, None, extra) + reach,
             num_beams=self.beams,
             length_penalty=self.length_penalty,
-            logits_processor=[shortest],
         )
 
 

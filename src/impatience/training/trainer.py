@@ -236,8 +236,9 @@ class LengthTrainer(Trainer):  # type: ignore[misc]
         """Save the trained weights as safetensors."""
         folder = Path(output_dir or self.args.output_dir)
         folder.mkdir(parents=True, exist_ok=True)
-        state = state_dict if state_dict is not None else self.model.state_dict()
-        trained = {name for name, weight in self.model.named_parameters() if weight.requires_grad}
+        weights = dict(self.model.named_parameters())
+        state = state_dict if state_dict is not None else {name: weight.detach() for name, weight in weights.items()}
+        trained = {name for name, weight in weights.items() if weight.requires_grad}
         save_file({k: v.contiguous() for k, v in state.items() if k in trained}, folder / "model.safetensors")
 
     def load(self, checkpoint: Path) -> None:

@@ -21,8 +21,10 @@ from impatience.engines import ENGINES, Engine, Task, choose
 from impatience.errors import DataError, ImpatienceError, OptionError, RunError, SourceError
 from impatience.files import lock_of
 from impatience.lengths import Landing, Length, Unit, aim, parse_length
+from impatience.registry import nearest
 from impatience.sources.identity import check_fingerprint, name_from_anywhere
 from impatience.writing.job_files import check_ids, open_job, read_field, side_files
+from impatience.writing.row_columns import find_mistyped
 from impatience.writing.writer import Writer, load
 from impatience.writing.writing_systems import ratio_target
 
@@ -237,6 +239,12 @@ def _request(name: str, row: Mapping[str, Any], defaults: RowDefaults) -> Reques
     if units:
         unit = units[0]
         target = parse_length(given[unit])
+    elif mistyped := find_mistyped(given):
+        near = nearest(mistyped.lower(), [*map(str, Unit)])
+        raise DataError(
+            f"It has {mistyped!r} with a length, and no such column is read.{near} "
+            f"Give one of {', '.join(Unit)}, or rename the column."
+        )
     elif defaults.ratio is not None and text.strip():
         target, unit = ratio_target(text, defaults.ratio)
     if target is None:

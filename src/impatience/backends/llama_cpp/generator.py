@@ -64,13 +64,13 @@ class GgufGenerator(Generator):
         self,
         requests: Sequence[Request],
         *,
-        inputs: list[list[int]] | None = None,
+        sources: list[list[int]] | None = None,
         limit: int = LIMIT,
         **options: Any,
     ) -> list[Result]:
         """Write requests with the base model alone, one after the other."""
         requests = [replace(request, prefix=(), draw=0) for request in requests]
-        sources, options = self.pad(inputs or self.encode_sources(requests)), self.settings | options
+        sources, options = self.pad(sources or self.encode_sources(requests)), self.settings | options
         if self._target(requests)[1] is Landing.NATURAL:
             options.setdefault("max_new_tokens", limit)
         return self._write_all(requests, sources, options, None, steered=False)

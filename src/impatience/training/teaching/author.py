@@ -102,9 +102,9 @@ class Author:
             size = self._rows(max(len(prompts_of[number]) for number in fitting) + limit)
         for start in range(0, len(fitting), size):
             part = fitting[start : start + size]
-            inputs = self._generator.pad([prompts_of[number] for number in part])
+            sources = [prompts_of[number] for number in part]
             results = self._generator.generate_without_signal(
-                [requests[number] for number in part], inputs=inputs, limit=limit, **options
+                [requests[number] for number in part], sources=sources, limit=limit, **options
             )
             for number, result in zip(part, results, strict=True):
                 found[number] = result.text if result.ended else None
