@@ -365,7 +365,7 @@ def train(chat: Chat, out: Path, minutes: float, seed: int, rate: float, batch: 
                 f"step {step}  passes {visits / len(rows):.2f}  norm {norm:.2f}  loss {sum(losses[-10:]) / 10:.3f}  "
                 + "  ".join(f"{name} {np.nanmean(values[-10:]):.3f}" for name, values in SEEN.items()),
             )
-        if step % 50 == 0:
+        if step % 40 == 0:
             save(model, out / "model")
     save(model, out / "model")
     say(began, f"{step} steps, {visits} rows")

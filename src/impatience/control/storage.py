@@ -9,6 +9,7 @@ saved holds all of it in ``model.safetensors``; see ``extra_state``.
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -63,6 +64,11 @@ if TYPE_CHECKING:
 SETTINGS, WEIGHTS, PROMPT = "impatience.json", "impatience.safetensors", "prompt.json"
 _OF_FULL_MODEL = (ADAPTER_SETTINGS, ADAPTER_WEIGHTS, extra_state.WEIGHTS, f"{extra_state.WEIGHTS}.index.json")
 """Files that a model without adapters replaces or need not have; an adapter may lie beside the weights of its base."""
+_NOT_OF_SIGNAL = (
+    *("config.json", "generation_config.json", "model*.safetensors"),
+    *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
+)
+"""Files of a model that a signal alone replaces: they would count in its fingerprint and checksums."""
 _SETTINGS: dict[str, Any] = {
     "format": (int,),
     "method": (str,),
@@ -112,12 +118,14 @@ def save_model(
         kwargs["state_dict"], tensors = (_without_prefix(state_dict, part) for part in ("base.", "steering."))
     check_saved_adapters(base_model)
     if model.base_name:
-        _check_unchanged(model)
-        settings |= {"base": model.base_name, "tokenizer": False}
+        _check_unchanged(model, folder)
+        settings["base"] = model.base_name
     # Files of a model that was saved here before would be taken for those of this one.
     replaced = [WEIGHTS] if _is_opened_from(model, folder) else [WEIGHTS, PROMPT]
     replaced += ["chat_template.jinja"] if model.tokenizer is not None else []
     replaced += [] if getattr(base_model, "peft_config", None) else _OF_FULL_MODEL
+    if model.base_name:
+        replaced += [file.name for pattern in _NOT_OF_SIGNAL for file in folder.glob(pattern)]
     before = {file: _written(file) for name in replaced if (file := folder / name).exists()}
     if unwrap(base_model) is not base_model:
         kwargs.setdefault("save_embedding_layers", False)  # else PEFT looks the base up on the hub
@@ -129,7 +137,7 @@ def save_model(
         settings["prompt"] = sorted(read_object(folder / PROMPT))
     if tensors:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS)
-    if settings["tokenizer"]:
+    if model.tokenizer is not None and not model.base_name:
         model.tokenizer.save_pretrained(folder)
     for file in (file for file, written in before.items() if _written(file) == written):
         file.unlink()
@@ -140,8 +148,15 @@ def save_model(
     write_whole(folder / SETTINGS, json.dumps(settings, indent=2) + "\n")
 
 
-def _check_unchanged(model: LengthControlled) -> None:
-    """Refuse a base whose weights may have been trained: only its name would be saved."""
+def _check_unchanged(model: LengthControlled, folder: Path) -> None:
+    """Refuse a base that would be lost, or whose weights may have been trained: only its name would be saved."""
+    if Path(os.path.expanduser(model.base_name)).resolve() == folder.resolve():
+        raise OptionError(f"{folder} is the folder of the base. Save the signal to a new folder.")
+    if getattr(model.base, "peft_config", None):
+        raise OptionError(
+            f"base_name={model.base_name!r}: only the signal and this name would be saved, but the base has an "
+            f"adapter. Set base_name to '', or attach the plain base."
+        )
     if any(weight.requires_grad for weight in model.base.parameters()):
         raise OptionError(
             f"base_name={model.base_name!r}: only the signal and this name would be saved, but the weights of the base "
@@ -210,7 +225,8 @@ def load_parts(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any)
     weights = find_file(name, WEIGHTS, **hub)
     tensors = _read_tensors(name, weights) if weights else {}
     if settings.get("base"):
-        return _load_named(name, str(settings["base"]), base_model, Saved(**parts, tensors=tensors), **kwargs)
+        saved = Saved(**parts, tensors=tensors, base_name=str(settings["base"]))
+        return _load_named(name, saved, base_model, has_tokenizer, **kwargs)
     tokenizer = _tokenizer(name, **hub) if has_tokenizer else None
     saved = Saved(**parts, tokenizer=tokenizer, tensors=tensors)
     base = _load_model(name, base_model, merge=merge, **kwargs)
@@ -224,15 +240,17 @@ def load_parts(name: str | Path, base_model: Any, *, merge: bool, **kwargs: Any)
     return base, saved
 
 
-def _load_named(name: str | Path, base_name: str, base_model: Any, saved: Saved, **kwargs: Any) -> tuple[Any, Saved]:
+def _load_named(
+    name: str | Path, saved: Saved, base_model: Any, has_tokenizer: bool, **kwargs: Any
+) -> tuple[Any, Saved]:
     """Load a base by its name, for a folder that holds a signal alone."""
     if find_file(name, ADAPTER_SETTINGS, **{key: kwargs[key] for key in HUB if key in kwargs}):
         raise ModelFilesError(f"{name} holds two models, a signal alone and an adapter. Save to a new folder.")
     kwargs.pop("revision", None)  # the folder's, not the base model's
-    place = resolve(base_name, quiet=True)
+    place = resolve(saved.base_name, quiet=True) if base_model is None or has_tokenizer else ""
     base = base_model if base_model is not None else _auto(place, **kwargs)
     base.requires_grad_(False)
-    return base, replace(saved, base_name=base_name, tokenizer=_tokenizer(place))
+    return base, replace(saved, tokenizer=_tokenizer(place) if has_tokenizer else None)
 
 
 def _read_settings(settings: dict[str, Any], file: Path) -> tuple[dict[str, Any], bool]:

@@ -15,7 +15,7 @@ from impatience.errors import DataError, OptionError
 from impatience.training.teaching.asks import SHORT, Ask, prompts
 from impatience.training.teaching.filters import fault
 
-TITLES = ("Write a title for the text above.", "Write a headline for the following text.")
+TITLES = ("Write a title for the text above.", "Write a headline for the text above.")
 QUESTIONS = ("Write a question that the text above answers.",)
 KINDS = ("summarize", "title", "question")  # templates that a spec may name; without one, a target is a summary
 Pair = tuple[Ask, str]  # an instruction and what a human wrote
