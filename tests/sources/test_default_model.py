@@ -1,4 +1,4 @@
-"""The default model: its files, and that it writes to length."""
+"""The models of this package: their files, and that they write to length."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from pathlib import Path
 import pytest
 
 from impatience import load
+from impatience.backends import Backend, choose_backend
 from impatience.control.loading import open_model
 from impatience.decoding.retries import TRIES
 from impatience.lengths import ends_sentence
-from impatience.sources import DEFAULT_MODEL, PACKAGED, SHIPPED, is_cached, resolve
+from impatience.sources import DEFAULT_MODEL, PACKAGED, SHIPPED, SMALL_MODEL, is_cached, resolve
+from impatience.sources.packaged import file_path
 from impatience.training.recipe import load_recipe
 from impatience.training.run import build_model
 from impatience.writing.writer import Request, Writer
 from support.toys import byte_level_tokenizer, tiny_model
 
 ROOT = Path(__file__).parents[2]
-FOLDER = SHIPPED[DEFAULT_MODEL]
+FOLDER = SHIPPED[SMALL_MODEL]
 BASE = "smollm2-135m-instruct"
+DEFAULT_BASE = "qwen2.5-coder-1.5b-instruct"
 TEXTS = [
     (ROOT / "examples" / "harbour.txt").read_text(encoding="utf-8"),
     "The town library will close its reading room for six weeks from the first of March. The roof has leaked since the "
@@ -48,8 +51,18 @@ def test_model_is_small_and_holds_only_its_adapter() -> None:
     assert BASE in PACKAGED
 
 
-def test_model_is_found_by_name() -> None:
-    assert resolve(DEFAULT_MODEL) == str(FOLDER)
+def test_default_model_is_a_signal_alone() -> None:
+    folder = SHIPPED[DEFAULT_MODEL]
+    files = {file.name: file.stat().st_size for file in folder.iterdir()}
+    assert set(files) == {"README.md", "impatience.json", "impatience.safetensors", "prompt.json"}
+    assert sum(files.values()) < 25_000_000
+    assert json.loads((folder / "impatience.json").read_text(encoding="utf-8"))["base"] == DEFAULT_BASE
+    assert isinstance(choose_backend(DEFAULT_MODEL, "llama.cpp"), Backend)
+
+
+def test_models_are_found_by_name() -> None:
+    assert resolve(SMALL_MODEL) == str(FOLDER)
+    assert resolve(DEFAULT_MODEL) == str(SHIPPED[DEFAULT_MODEL])
 
 
 def test_adapter_names_its_base_and_uses_its_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +90,7 @@ real = pytest.mark.xdist_group("default")  # so that one process loads it
 def writer() -> Writer:
     if not is_cached(PACKAGED[BASE]):
         pytest.skip(f"{BASE} is not cached: `make test` fetches it, or `impatience write` on any text")
-    return load(quiet=True)
+    return load(SMALL_MODEL, quiet=True)
 
 
 @pytest.mark.slow
@@ -96,3 +109,14 @@ def test_exact_landing_gives_the_target(writer: Writer) -> None:
     for unit, target in (("words", 30), ("characters", 160), ("tokens", 50), ("sentences", 2)):
         result = writer.write(TEXTS[1], **{unit: target}, landing="exact", tries=1)  # type: ignore[arg-type]
         assert (result.length, result.unit) == (target, unit)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("default")
+def test_default_model_writes_to_length_what_its_source_says() -> None:
+    if not file_path(PACKAGED[DEFAULT_BASE]).is_file():
+        pytest.skip(f"{DEFAULT_BASE} is not cached: `make test` fetches it, or `impatience write` on any text")
+    writer = load(quiet=True, backend="llama.cpp")
+    results = [writer.write(text, words=words) for words, text in zip((40, 30, 20), TEXTS, strict=True)]
+    assert all(abs(result.length - result.target) <= 0.1 * result.target for result in results)
+    assert all(result.finished and not result.unsupported for result in results)

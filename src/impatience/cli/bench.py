@@ -83,9 +83,9 @@ def decode(
     lengths, rows = whole_numbers(targets, "--targets"), whole_numbers(batches, "--batches")
     if backend == "llama.cpp":
         from impatience.bench import backends
-        from impatience.sources import default_model
+        from impatience.sources import DEFAULT_MODEL
 
-        name, common = model or default_model(), backends.Setup(method, prompt, repeats, seed)
+        name, common = model or DEFAULT_MODEL, backends.Setup(method, prompt, repeats, seed)
         _show(backends.backends(name, lengths, against, common), out)
         return
     from impatience.bench import base, decoding
@@ -148,9 +148,9 @@ def start(
 ) -> None:
     """Time each stage of a new process, from its start to its first text."""
     from impatience.bench import startup
-    from impatience.sources import default_model
+    from impatience.sources import DEFAULT_MODEL
 
-    _show(startup.start(model or default_model(), words, repeats, backend), out)
+    _show(startup.start(model or DEFAULT_MODEL, words, repeats, backend), out)
 
 
 @app.command()
@@ -166,10 +166,10 @@ def serve(
     import_server()
     lengths = whole_numbers(targets, "--targets")
     from impatience.bench import serving
-    from impatience.sources import default_model
+    from impatience.sources import DEFAULT_MODEL
     from impatience.writing.writer import load
 
-    _show(serving.serving(load(model), model or default_model(), lengths, requests, clients, repeats), out)
+    _show(serving.serving(load(model), model or DEFAULT_MODEL, lengths, requests, clients, repeats), out)
 
 
 @app.command()
@@ -185,9 +185,9 @@ def ray(
     """Time a batch job on a Ray cluster, with one worker and with several."""
     lengths = whole_numbers(targets, "--targets")
     from impatience.bench import scaling
-    from impatience.sources import default_model
+    from impatience.sources import DEFAULT_MODEL
 
-    _show(scaling.scaling(model or default_model(), lengths, rows, workers, budget, repeats), out)
+    _show(scaling.scaling(model or DEFAULT_MODEL, lengths, rows, workers, budget, repeats), out)
 
 
 def _show(report: Report, out: Path | None) -> None:

@@ -51,10 +51,10 @@ def serve(
         level=logging.WARNING if quiet else logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
     with server.listen(host, port) as sock:
-        from impatience.sources import default_model
+        from impatience.sources import DEFAULT_MODEL
         from impatience.writing.writer import load
 
-        writer, name = load(model, backend=backend, quiet=quiet), model or default_model()
+        writer, name = load(model, backend=backend, quiet=quiet), model or DEFAULT_MODEL
         app = server.create_app(writer, Path(name).name if Path(name).exists() else name, limits, access)
         server.serve(app, sock, lambda address: typer.echo(f"{name} is served at {address}", err=True), stop_seconds)
 

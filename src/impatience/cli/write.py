@@ -143,7 +143,7 @@ def batch(
     from impatience.data import TASKS, read_rows
     from impatience.decoding.retries import check_tries
     from impatience.lengths import Landing, Unit
-    from impatience.sources import default_model
+    from impatience.sources import DEFAULT_MODEL
     from impatience.writing import batch_job as jobs
     from impatience.writing.job_files import side_files
     from impatience.writing.writer import load
@@ -185,7 +185,7 @@ def batch(
                 source,
                 out,
                 defaults,
-                model=model or default_model(),
+                model=model or DEFAULT_MODEL,
                 backend=backend,
                 restart=restart,
                 budget=budget,

@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 
 from impatience.errors import ModelFilesError
-from impatience.registry import is_installed, nearest
+from impatience.registry import nearest
 from impatience.sources import gguf_decoder, onnx_t5, torch_marian
 from impatience.sources.gguf_files import converted, is_gguf, missing_gguf
 from impatience.sources.hub_folder import in_hub_folder
@@ -24,24 +24,23 @@ from impatience.sources.wheels import Wheel
 
 __all__ = [
     "DEFAULT_MODEL",
-    "LIGHT_MODEL",
     "PACKAGED",
     "SHIPPED",
+    "SMALL_MODEL",
     "PackagedModel",
     "Wheel",
     "cache_folder",
     "cache_root",
     "check_name",
-    "default_model",
     "fetch",
     "is_cached",
     "resolve",
 ]
 
-DEFAULT_MODEL = "impatience-135m"  # the model to use when none is named; it needs torch
-LIGHT_MODEL = "qwen2.5-coder-1.5b-instruct"  # the same where torch is not installed
-SHIPPED = {DEFAULT_MODEL: Path(__file__).parent / DEFAULT_MODEL}
-"""Models that come with this package, each an adapter of a packaged model."""
+DEFAULT_MODEL = "impatience-1.5b"  # the model to use when none is named
+SMALL_MODEL = "impatience-135m"  # for tests and small machines; it needs torch
+SHIPPED = {name: Path(__file__).parent / name for name in (DEFAULT_MODEL, SMALL_MODEL)}
+"""Models that come with this package, each a signal or an adapter on a packaged model."""
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
 
@@ -96,11 +95,6 @@ _OPUS_MT = PackagedModel(
 PACKAGED: dict[str, PackagedModel] = {
     model.name: model for model in (_SMOLLM2, QWEN_CODER_05B, QWEN_CODER_15B, _FLAN_T5, _OPUS_MT)
 }
-
-
-def default_model() -> str:
-    """Return the name of the model to use when none is named."""
-    return DEFAULT_MODEL if is_installed("torch") else LIGHT_MODEL
 
 
 def resolve(name: str | Path, *, quiet: bool = False) -> str:

@@ -20,7 +20,7 @@ from impatience.decoding.retries import TRIES, check_tries, describe_retry, writ
 from impatience.errors import SourceError, TargetError
 from impatience.judging import judge
 from impatience.lengths import Landing, Length, Unit, aim, parse_length
-from impatience.sources import LIGHT_MODEL, default_model
+from impatience.sources import DEFAULT_MODEL
 from impatience.writing.long_texts import join_notes, shorten_source
 from impatience.writing.prompts import Prompts
 from impatience.writing.streaming import Item, ResultStream, SilentReader, StreamReaders, read_stream
@@ -303,7 +303,4 @@ def load(name: str | Path | None = None, *, backend: str | None = None, quiet: b
         backend: ``"transformers"`` or ``"llama.cpp"``; None takes the fastest that can run the model here.
         quiet: Show no progress.
     """
-    chosen = name or default_model()
-    if name is None and chosen == LIGHT_MODEL:
-        log.info("torch is not installed, so %s writes. It is told lengths in words, and misses them more.", chosen)
-    return Writer(*open_model(chosen, backend=backend, quiet=quiet))
+    return Writer(*open_model(name or DEFAULT_MODEL, backend=backend, quiet=quiet))
