@@ -45,6 +45,7 @@ def test_a_name_is_found_wherever_it_stands_if_it_is_known_to_be_one() -> None:
         ("It has 1\u202f000 members.", "It has 1000 members."),
         ("Prices rose by 5 %.", "Prices rose by 5%, five percent, 5 percent, 5 per cent."),
         ("It cost £3.5m.", "It cost 3.5 million pounds, 3,500,000 pounds, £3.5 m."),
+        ("It cost $1.5-2bn, or £4.2bn.", "It cost $1.5bn, 2 billion dollars, or 4,200,000,000 pounds."),
         ("Er kostet 3,5 Millionen Euro.", "It costs 3.5 million."),
         ("It cost 3,512,000 dollars.", "It cost about 3.5 million dollars."),
         ("There were 1,099 referrals.", "There were nearly 1,100 referrals, more than 1,000."),
@@ -114,6 +115,11 @@ def test_what_the_source_says_otherwise_is_known(source: str, text: str) -> None
         ("It has 1000 members.", "It has 10,000 members and 100 more.", ("10,000", "100")),
         ("It has 1,204 members.", "It has 1,300 members, about 2,000.", ("1,300", "2,000")),
         ("They bought 12 loaves.", "They bought thirteen loaves, two dozen in all.", ("thirteen", "two dozen")),
+        ("It is worth €4.2bn.", "It is worth €4.2m.", ("4.2m",)),
+        ("He earns $50m a year.", "He earns $50k a year.", ("50k",)),
+        ("Sales grew 5% in June.", "Sales grew to $5bn in June.", ("5bn",)),
+        ("They sold 3 cars.", "They sold 3k cars.", ("3k",)),
+        ("It is 3 metres high, and 300 K warm.", "It is 3m high, 300K warm, and costs £3m.", ("3m",)),
         ("Prices rose by 5 %.", "A third of the prices rose.", ("A third",)),
         ("It opened on 2 March 1998.", "It opened on 3 March 1998.", ("3",)),
         ("It opened on 2 March with bread for 5 people.", "It opened on 5 March.", ("5",)),
@@ -148,7 +154,9 @@ def test_digits_of_codes_and_suffixes_are_read() -> None:
     def values(text: str) -> list[Any]:
         return [mention.values for mention in mentions_of(parts_of(text), text)]
 
-    assert values("3.5bn and 10k") == [(3.5, 3.5e9), (10.0, 10_000.0)]
+    assert values("3.5bn and 10k") == [(3.5e9,), (10_000.0,)]
+    assert values("3.5m, £3.5m, EUR 3.5m, 300K") == [(3.5, 3.5e6), (3.5e6,), (3.5e6,), (300.0, 300_000.0)]
+    assert values("$1.5-2bn") == [(1.5, 1.5e9), (2e9,)]
     assert values("a hundred and one thousand") == [(101_000.0,)]
     assert values("twenty five hundred-odd") == [(2500.0,)]
     assert values("half of them") == [(0.5, 50.0, 50.0, 50.0, 2.0)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from unicodedata import category
 
 from impatience.grounding.numbers import Mention, Part, digits_values
 from impatience.grounding.words import table
@@ -22,6 +23,7 @@ _SCALES = {
     "milliard": 1e9, "milliards": 1e9, "mil": 1e3, "millon": 1e6, "millones": 1e6, "bn": 1e9, "mn": 1e6, "tn": 1e12,
     "m": 1e6, "k": 1e3, "b": 1e9, "lakh": 1e5, "crore": 1e7,
 }  # fmt: skip
+_CURRENCIES = frozenset(("eur", "usd", "gbp", "chf", "nok", "sek", "dkk", "jpy", "inr", "cny", "aud", "cad", "rs"))
 _VAGUE = {"dozens": (13, 999), "hundreds": (100, 99_999), "thousands": (1e3, 1e7), "millions": (1e6, 1e10)}
 _PARTS = {
     "half": 2, "halves": 2, "third": 3, "thirds": 3, "quarter": 4, "quarters": 4, "fifth": 5, "fifths": 5, "sixths": 6,
@@ -98,23 +100,46 @@ def _digits(parts: Sequence[Part], place: int, text: str) -> tuple[Mention | Non
         hour, minute = map(int, part.folded.split("."))
         time = hour * 60 + minute
     if scale is not None:
-        factor, sure, after = scale
-        scaled = tuple(value * factor for value in values)
+        by, sure, after = scale
+        scaled = tuple(value * by for value in values)
         values = scaled if sure else values + scaled
         end = parts[after - 1].end
+    elif (factor := _range_scale(parts, place, text)) is not None:
+        values += tuple(value * factor for value in values)
     return Mention(part.start, end, values, time=time, rounded=scale is not None or _is_hedged(parts, place)), after
 
 
 def part_scale(parts: Sequence[Part], place: int, text: str) -> tuple[float, bool, int] | None:
-    """Return the scale after digits, whether it is surely one (not metres), and the place after it."""
-    suffix = parts[place].suffix
-    if suffix:
-        return (_SCALES[suffix], False, place + 1) if suffix in _SCALES else None
-    if not _joined(parts, place + 1, text) or (word := parts[place + 1].folded) not in _SCALES:
+    """Return the scale after digits, whether it is surely one, and the place after it.
+
+    "3m" may be metres, "3b" a part of a figure and "3K" kelvin, but not after a currency.
+    """
+    part, after = parts[place], place + 1
+    unit = part.suffix
+    if not unit:
+        if not _joined(parts, place + 1, text):
+            return None
+        unit, after = parts[place + 1].folded, place + 2
+    if unit not in _SCALES:
         return None
-    if len(word) == 1 and word != "m":
-        return None
-    return _SCALES[word], len(word) > 1, place + 2
+    sure = len(unit) > 1 or (part.suffix == "k" and part.text.endswith("k")) or _is_money(parts, place, text)
+    return (_SCALES[unit], sure, after) if part.suffix or sure or unit == "m" else None
+
+
+def _is_money(parts: Sequence[Part], place: int, text: str) -> bool:
+    """Check for a currency before a number: "€4", "EUR 4"."""
+    before = text[max(0, parts[place].start - 2) : parts[place].start].rstrip()[-1:]
+    return (before != "" and category(before) == "Sc") or (place > 0 and parts[place - 1].folded in _CURRENCIES)
+
+
+def _range_scale(parts: Sequence[Part], place: int, text: str) -> float | None:
+    """Return the scale of the end of a range: "3-4 million" begins with three million, too."""
+    if place + 1 < len(parts) and parts[place + 1].kind == "number" and not parts[place].suffix:
+        between = text[parts[place].end : parts[place + 1].start].strip()
+        if between and all(mark in "-–" or category(mark) == "Sc" for mark in between):
+            found = part_scale(parts, place + 1, text)
+            return found[0] if found and found[1] else None
+    return None
 
 
 def _is_hedged(parts: Sequence[Part], place: int) -> bool:
