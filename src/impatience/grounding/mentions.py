@@ -72,12 +72,11 @@ def _mention(parts: Sequence[Part], place: int, text: str, words: dict[str, int]
 
 def _date(part: Part) -> Mention:
     a, b, c = (int(number) for number in re.split(r"[-./]", part.text))
-    year, rest = (a, (b, c)) if a > 31 else (c, (a, b))
-    day, month = (rest[1], rest[0]) if a > 31 or rest[1] > 12 else rest
-    months = (month, day) if a <= 31 and max(rest) <= 12 else (month,)
-    if not all(1 <= one <= 12 for one in months):  # a code
+    year, orders = (a, [(c, b)]) if a > 31 else (c, [(a, b), (b, a)])
+    days = tuple((day, month) for day, month in orders if 1 <= month <= 12 and 1 <= day <= 31)
+    if not days:  # a code
         return Mention(part.start, part.end, (), (float(a), float(b), float(c)))
-    return Mention(part.start, part.end, (), (float(year), float(day)), months)
+    return Mention(part.start, part.end, (), (float(year),), days)
 
 
 def _time(part: Part) -> Mention:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from impatience.grounding.words import fold
@@ -46,7 +46,7 @@ class Mention:
     end: int
     values: tuple[float, ...]  # each of them would do
     parts: tuple[float, ...] = ()  # or all of these
-    months: tuple[int, ...] = ()  # months of a date, which have to be there too
+    days: tuple[tuple[int, int], ...] = ()  # of a date: days and their months, one of which has to be there too
     time: int | None = None  # minute of the day
     span: tuple[float, float] | None = None  # or any number from the first to the last: a decade, "hundreds"
     rounded: bool = False  # whether it may be a rounded one: "about 1,000", "3.5 million"
@@ -90,14 +90,19 @@ def digits_values(number: str) -> tuple[float, ...]:
 class KnownNumbers:
     """The numbers of a source."""
 
-    def __init__(self, mentions: Sequence[Mention], more: Sequence[float] = ()) -> None:
+    def __init__(
+        self, mentions: Sequence[Mention], more: Sequence[float] = (), days: Iterable[tuple[float, int]] = ()
+    ) -> None:
         counts = [one for one in mentions if one.time is None or any(value % 1 for value in one.values)]
+        dates = {date for one in mentions for date in one.days}
         values = {value for one in counts for value in (*one.values, *one.parts)} | {*more}
+        values |= {float(day) for day, _ in dates}
         self.values = frozenset(values)
         self.spans = frozenset(mention.span for mention in mentions if mention.span)
         self.times = frozenset(mention.time for mention in mentions if mention.time is not None)
         self.hours = frozenset(float(hour) for time in self.times for hour in (time // 60, (time // 60 - 1) % 12 + 1))
-        self.months = frozenset(month for mention in mentions for month in mention.months)
+        self.days = frozenset[tuple[float, int]]({*days, *dates})  # (2, 3) is 2 March
+        self.months = frozenset(month for _, month in dates)  # of dates in digits
         self._sorted = sorted(values)
 
     def has(self, mention: Mention) -> bool:
@@ -107,10 +112,14 @@ class KnownNumbers:
         if mention.time in self.times or (mention.time is None and not self.hours.isdisjoint(mention.values)):
             return True
         if mention.parts and self.values.issuperset(mention.parts):
-            return not mention.months or not self.months or not self.months.isdisjoint(mention.months)
+            return not mention.days or any(self._has_day(*date) for date in mention.days)
         if mention.span and (mention.span in self.spans or self._between(*mention.span)):
             return True
         return any(self._rounds(value, mention.rounded) for value in mention.values)
+
+    def _has_day(self, day: int, month: int) -> bool:
+        """Check for a day of a month; in a source that names no such days, both numbers will do."""
+        return (day, month) in self.days or (not self.days and self.values.issuperset((day, month)))
 
     def _between(self, low: float, high: float) -> bool:
         return bisect_left(self._sorted, low) < bisect_right(self._sorted, high)

@@ -38,7 +38,8 @@ class Source:
         mentions = mentions_of(self.parts, text, ("de", "fr", "es"))
         pieces = {piece for part in self.parts if part.code or is_mixed(part) for piece in pieces_of(part.text)}
         of_two: tuple[float, ...] = () if _PAIRS.isdisjoint(part.folded for part in words) else (2.0,)
-        self.numbers = KnownNumbers(mentions, (*of_two, *(float(piece) for piece in pieces if piece.isdecimal())))
+        digits = (float(piece) for piece in pieces if piece.isdecimal())
+        self.numbers = KnownNumbers(mentions, (*of_two, *digits), self._days())
         self.words = {part.folded for part in words} | {part.folded for part in self.parts if part.code}
         self.words |= {MONTH_NAMES[month - 1] for month in self.numbers.months}
         self.words |= {part.suffix for part in self.parts if part.suffix}
@@ -58,7 +59,6 @@ class Source:
             + part.folded[:1]
             for before, part in pairwise([Part("word", "", "", 0, 0), *words])
         )
-        self.days = self._days()
 
     def has_word(self, folded: str, language: str) -> bool:
         """Check whether the source has a word, in any form of it."""
@@ -104,8 +104,8 @@ class Source:
         return len(letters) >= 2 and letters in self.acronyms
 
     def has_day(self, day: float, month: int) -> bool:
-        """Check whether the source names this day; True if it does not name days of months."""
-        return (day, month) in self.days or month in self.numbers.months
+        """Check whether the source names this day."""
+        return (day, month) in self.numbers.days
 
     def _names(self, words: Sequence[Part]) -> set[str]:
         """Return the words that may be names: in capitals, or too long to be an abbreviation that is a word, too."""
@@ -131,9 +131,10 @@ class Source:
         return every, capital
 
     def _days(self) -> set[tuple[float, int]]:
-        found = set()
+        found = set[tuple[float, int]]()
+        small = self.language in ("fr", "es")  # which write months without a capital
         for place, part in enumerate(self.parts):
-            if (month := part.kind == "word" and MONTHS.get(part.folded)) and part.text[0].isupper():
+            if (month := part.kind == "word" and MONTHS.get(part.folded)) and (small or part.text[0].isupper()):
                 for near in self.parts[max(0, place - _NEAR) : place + _NEAR + 1]:
                     if near.kind == "number" and near.folded.isdigit():
                         found.add((float(near.folded), month))
