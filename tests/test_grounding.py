@@ -84,6 +84,11 @@ def test_a_name_is_found_wherever_it_stands_if_it_is_known_to_be_one() -> None:
         ("A bakery in Norway.", "The Norwegian bakery is Norway’s best."),
         ("The Italians and the Swiss.", "Italy and Switzerland."),
         ("She is German.", "She lives in Germany with other Germans and another."),
+        ("A bakery in Norway, Finland, Turkey and Iran.", "It feeds Norwegians, Finns, Turks, Iranians, the Finnish."),
+        ("A bakery of Danes, Swedes and Poles.", "It is a bakery from Denmark, Sweden and Poland."),
+        ("Both Mexico, China, Brazil, Texas and Georgia.", "A Mexican, a Chinese, a Brazilian, a Texan, both Georgians."),
+        ("The Smith family's Peter.", "It is the house of the Smiths, and Peter's."),
+        ("The ministry and the parliament.", "It is the Ministry’s, and of all Parliamentary Ministries."),
         ("José Müller, Ægir Łukasz", "Jose Mueller met Lukasz."),
         ("It runs in the United States of America.", "It runs in the US, the U.S., and the USA."),
         ("The U.S. Forest Service said so.", "The United States said so."),
@@ -177,6 +182,19 @@ def test_decimals_beside_a_month_are_no_days() -> None:
     assert foreign_words(source, source) == ()
     assert foreign_words("Prices rose in March, 2.1% of them twice.", source) == ()
     assert foreign_words("It was on 9 March.", "It was on 3 March, and they had waited for 9 years.") == ("9",)
+
+
+@pytest.mark.parametrize(
+    ("known", "other"),
+    [
+        ("Peter", "Petra"), ("Maria", "Mario"), ("Anna", "Anne"), ("Paul", "Paula"), ("John", "Johnson"),
+        ("Martin", "Martinez"), ("Robert", "Roberto"), ("Christian", "Christina"), ("Daniel", "Danielle"),
+        ("Georgia", "George"), ("Niger", "Nigeria"),
+    ],
+)  # fmt: skip
+def test_another_name_that_begins_alike_is_foreign(known: str, other: str) -> None:
+    source = f"The work at the bakery was led by {known}, who sold all of the bread of the day."
+    assert foreign_words(f"The work was led by {other}, who sold bread.", source) == (other,)
 
 
 _TEXTS = st.text(st.sampled_from("ab AB.,:-'’1905 %\nßøÆα–½ \u00a0éM"), max_size=60)

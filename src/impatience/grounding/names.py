@@ -72,7 +72,7 @@ class Names:
         found: list[int] = []
         for sentence in self.sentences:
             places = range(sentence.first, sentence.last)
-            unknown = {place for place in places if self._is_capital(place) and not self._is_known(place)}
+            unknown = {place for place in places if self._is_capital(place) and not self._is_known(place, sentence)}
             unknown -= self._spelt_out(sentence, unknown)
             found += [place for place in sorted(unknown) if self._is_name(place, sentence, unknown)]
         sure = {self.parts[place].folded for place in found}
@@ -93,7 +93,11 @@ class Names:
             and (part.text[0].isupper() or part.text[1:] != part.text[1:].lower())
         )
 
-    def _is_known(self, place: int) -> bool:
+    def _is_inner(self, place: int, sentence: Sentence) -> bool:
+        """Check for a place inside a sentence, where an ordinary word has no capital."""
+        return not sentence.title and place not in self._initial
+
+    def _is_known(self, place: int, sentence: Sentence) -> bool:
         part, source = self.parts[place], self.source
         word = part.folded
         if part.code:
@@ -104,7 +108,7 @@ class Names:
             return named and all(self._has_piece(piece) for piece in pieces)
         if word in _SPELT_ALIKE and part.text.isupper():
             return word in source.acronyms or source.has_same(word) or source.spells(word)
-        if word in _TITLES or source.has_word(word, self.language):
+        if word in _TITLES or source.has_word(word, self.language, name=self._is_inner(place, sentence)):
             return True
         acronym = part.text[:-1] if part.text.endswith("s") and part.text[:-1].isupper() else part.text
         if acronym.isupper() and len(acronym) <= 6 and (fold(acronym) in source.words or source.spells(acronym)):

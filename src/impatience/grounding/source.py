@@ -9,12 +9,14 @@ from functools import lru_cache
 from itertools import pairwise
 
 from impatience.grounding.mentions import mentions_of
+from impatience.grounding.name_forms import are_name_forms
 from impatience.grounding.numbers import KnownNumbers, Part, parts_of
 from impatience.grounding.words import (
     MONTH_NAMES,
     MONTHS,
     are_forms,
     fold,
+    is_common,
     is_function_word,
     language_of,
     same_group,
@@ -25,6 +27,7 @@ from impatience.grounding.words import (
 SMALL = frozenset(table("inner_words"))
 _PIECE = re.compile(r"\d+|[A-Z]{2,}s?(?![^\W\dA-Z_])|[^\W\d_][^\W\d_A-Z]*|[A-Z]+")
 _PAIRS = frozenset(table("of_two"))
+_LONG = 7  # letters of a word that is no name of a person if it is made like a common one
 _NEAR = 3  # parts between a month and a day of it
 
 
@@ -60,15 +63,17 @@ class Source:
             for before, part in pairwise([Part("word", "", "", 0, 0), *words])
         )
 
-    def has_word(self, folded: str, language: str) -> bool:
-        """Check whether the source has a word, in any form of it."""
+    def has_word(self, folded: str, language: str, name: bool = False) -> bool:
+        """Check whether the source has a word, in any form of it; English names have few forms."""
         if folded in self.words or folded in self.joined:
             return True
         if self.has_same(folded):
             return True
         near = self._by_beginning.get(folded[:3], ())
+        if language == "en" and name and not (len(folded) >= _LONG and is_common(folded)):
+            return any(are_name_forms(folded, word) for word in near)
         if language == "en":
-            return any(are_forms(folded, word) for word in near)
+            return any(are_forms(folded, word) or are_name_forms(folded, word) for word in near)
         stem = folded[: max(4, len(folded) - 3)]
         return any(word.startswith(stem) or are_forms(folded, word) for word in near)
 
