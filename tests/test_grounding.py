@@ -86,7 +86,7 @@ def test_a_name_is_found_wherever_it_stands_if_it_is_known_to_be_one() -> None:
         ("She is German.", "She lives in Germany with other Germans and another."),
         ("A bakery in Norway, Finland, Turkey and Iran.", "It feeds Norwegians, Finns, Turks, Iranians, the Finnish."),
         ("A bakery of Danes, Swedes and Poles.", "It is a bakery from Denmark, Sweden and Poland."),
-        ("Both Mexico, China, Brazil, Texas and Georgia.", "A Mexican, a Chinese, a Brazilian, a Texan, both Georgians."),
+        ("Both Mexico, China, Brazil and Texas.", "A Mexican, a Chinese, a Brazilian, a Texan."),
         ("The Smith family's Peter.", "It is the house of the Smiths, and Peter's."),
         ("The ministry and the parliament.", "It is the Ministry’s, and of all Parliamentary Ministries."),
         ("José Müller, Ægir Łukasz", "Jose Mueller met Lukasz."),
@@ -195,6 +195,32 @@ def test_decimals_beside_a_month_are_no_days() -> None:
 def test_another_name_that_begins_alike_is_foreign(known: str, other: str) -> None:
     source = f"The work at the bakery was led by {known}, who sold all of the bread of the day."
     assert foreign_words(f"The work was led by {other}, who sold bread.", source) == (other,)
+    assert foreign_words(f"The work was led by {known}, who sold bread.", source.replace(known, other)) == (known,)
+
+
+_LIKE_WORDS = (
+    "Peter James Mark Rose Lily Brown Walker Baker Parker Carter Turner Hunter Fisher Miller Potter Hill Green King "
+    "Young Allen Wood Cook Bell Apple Target Shell Gap Sony Orange Reading Bath Nice Mobile Turkey"
+)
+
+
+@pytest.mark.parametrize("name", _LIKE_WORDS.split())
+def test_a_name_that_is_like_a_word_is_foreign(name: str) -> None:
+    source = (
+        "The bakery has been run by the same family for many years. It sells bread to those who live in the town, and "
+        "it may open a second shop if people want one. They march in step and walk, fish, turn, pet and part."
+    )
+    assert foreign_words(f"The bakery was led by {name}, who sold it.", source) == (name,)
+    assert foreign_words(f"The bakery was led by Mr. {name} for years.", source) == (name,)
+    assert foreign_words(f"The bakery was led by {name}, who sold it.", f"{source} Ask {name}.") == ()
+    assert foreign_words(f"The bakery is in the U.S. {name} is what it sells.", f"{source} It is in the U.S.") == ()
+
+
+@pytest.mark.parametrize("month", ["March", "May", "July"])
+def test_a_month_that_the_source_lacks_is_foreign(month: str) -> None:
+    source = "The members, who may march, met last {}, and then they agreed on what they would do with the money."
+    assert foreign_words(f"The members met last {month}.", source.format("June")) == (month,)
+    assert foreign_words(f"The members met last {month}.", source.format(month)) == ()
 
 
 _TEXTS = st.text(st.sampled_from("ab AB.,:-'’1905 %\nßøÆα–½ \u00a0éM"), max_size=60)

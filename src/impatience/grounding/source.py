@@ -44,6 +44,7 @@ class Source:
         digits = (float(piece) for piece in pieces if piece.isdecimal())
         self.numbers = KnownNumbers(mentions, (*of_two, *digits), self._days())
         self.words = {part.folded for part in words} | {part.folded for part in self.parts if part.code}
+        self.months = self.numbers.months | {MONTHS[part.folded] for part in words if self._is_month(part)}
         self.words |= {MONTH_NAMES[month - 1] for month in self.numbers.months}
         self.words |= {part.suffix for part in self.parts if part.suffix}
         self.words |= {piece for piece in pieces if len(piece) > 1}
@@ -135,11 +136,16 @@ class Source:
             capital.append("".join(letters))
         return every, capital
 
+    def _is_month(self, part: Part) -> bool:
+        """Check for a month; French and Spanish write them without a capital."""
+        small = self.language in ("fr", "es")
+        return part.kind == "word" and part.folded in MONTHS and (small or part.text[0].isupper())
+
     def _days(self) -> set[tuple[float, int]]:
         found = set[tuple[float, int]]()
-        small = self.language in ("fr", "es")  # which write months without a capital
         for place, part in enumerate(self.parts):
-            if (month := part.kind == "word" and MONTHS.get(part.folded)) and (small or part.text[0].isupper()):
+            if self._is_month(part):
+                month = MONTHS[part.folded]
                 for near in self.parts[max(0, place - _NEAR) : place + _NEAR + 1]:
                     if near.kind == "number" and near.folded.isdigit():
                         found.add((float(near.folded), month))
