@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from unicodedata import category
 
+from impatience.grounding.clock import spoken_time
 from impatience.grounding.numbers import Mention, Part, digits_values
 from impatience.grounding.words import table
 
@@ -42,13 +44,26 @@ def mentions_of(parts: Sequence[Part], text: str, languages: Iterable[str] = ())
     while place < len(parts):
         mention, after = _mention(parts, place, text, words)
         if mention is not None:
-            found.append(mention)
+            found.append(_of_many(mention, parts, place))
         place = max(after, place + 1)
     return found
 
 
+def _of_many(mention: Mention, parts: Sequence[Part], place: int) -> Mention:
+    """Return a number that is also the share that it ends: "one in five"."""
+    if place < 2 or parts[place - 1].folded != "in" or len(mention.values) != 1 or not 2 <= mention.values[0] <= 100:
+        return mention
+    word = parts[place - 2].folded
+    part = float(word) if word.isascii() and word.isdigit() and len(word) < 3 else _EN.get(word, 0)
+    if not 0 < part < mention.values[0]:
+        return mention
+    return replace(mention, values=(*mention.values, *_share(part, mention.values[0])))
+
+
 def _mention(parts: Sequence[Part], place: int, text: str, words: dict[str, int]) -> tuple[Mention | None, int]:
     part = parts[place]
+    if part.kind in ("word", "number") and (spoken := spoken_time(parts, place, _EN)) is not None:
+        return spoken
     if part.kind == "date":
         return _date(part), place + 1
     if part.kind == "time":
@@ -85,7 +100,7 @@ def _time(part: Part) -> Mention:
     if half := re.search(r"[ap](?=\.?m)", part.text.lower()):
         hour = hour % 12 + (12 if half.group() == "p" else 0)
     bare = (float(numbers[0]),) if minute == 0 else ()
-    return Mention(part.start, part.end, bare, time=hour * 60 + minute)
+    return Mention(part.start, part.end, bare, times=(hour * 60 + minute,))
 
 
 def _digits(parts: Sequence[Part], place: int, text: str) -> tuple[Mention | None, int]:
@@ -94,18 +109,20 @@ def _digits(parts: Sequence[Part], place: int, text: str) -> tuple[Mention | Non
     values = digits_values(part.folded)
     if not values:  # a version, an IP address
         return Mention(part.start, part.end, (), tuple(map(float, re.findall(r"\d+", part.folded)))), after
-    end, time = part.end, None
+    end, times = part.end, tuple[int, ...]()
     if scale is None and not part.suffix and _CLOCK.fullmatch(part.folded):  # 14.30 may be half past two
         hour, minute = map(int, part.folded.split("."))
-        time = hour * 60 + minute
+        times = (hour * 60 + minute,)
     if scale is not None:
         by, sure, after = scale
         scaled = tuple(value * by for value in values)
         values = scaled if sure else values + scaled
         end = parts[after - 1].end
+    elif (century := _century(parts, place, text)) is not None:
+        values += (century + values[0],)
     elif (factor := _range_scale(parts, place, text)) is not None:
         values += tuple(value * factor for value in values)
-    return Mention(part.start, end, values, time=time, rounded=scale is not None or _is_hedged(parts, place)), after
+    return Mention(part.start, end, values, times=times, rounded=scale is not None or _is_hedged(parts, place)), after
 
 
 def part_scale(parts: Sequence[Part], place: int, text: str) -> tuple[float, bool, int] | None:
@@ -138,6 +155,16 @@ def _range_scale(parts: Sequence[Part], place: int, text: str) -> float | None:
         if between and all(mark in "-–" or category(mark) == "Sc" for mark in between):
             found = part_scale(parts, place + 1, text)
             return found[0] if found and found[1] else None
+    return None
+
+
+def _century(parts: Sequence[Part], place: int, text: str) -> float | None:
+    """Return the hundreds of the second year of "1914-18" or "2019/20"."""
+    part, before = parts[place], parts[place - 1]
+    if place and len(part.folded) == 2 and part.folded.isdigit() and re.fullmatch(r"[12]\d{3}", before.text):
+        year = 100.0 * (int(before.text) // 100)
+        if text[before.end : part.start] in ("-", "–", "/") and year + int(part.folded) > int(before.text):
+            return year
     return None
 
 
@@ -243,7 +270,7 @@ def _single(part: Part, place: int) -> tuple[Mention | None, int]:
     if part.kind != "word":
         return None, place + 1
     if word in _NOON:
-        return Mention(part.start, part.end, (12.0,), time=_NOON[word]), place + 1
+        return Mention(part.start, part.end, (12.0,), times=(_NOON[word],)), place + 1
     if word in _VAGUE:
         return Mention(part.start, part.end, (_SCALES.get(word[:-1], 0.0),), span=_VAGUE[word]), place + 1
     if word == "half":

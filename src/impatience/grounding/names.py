@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from impatience.grounding.numbers import Part
-from impatience.grounding.source import SMALL, Source, is_mixed, pieces_of
+from impatience.grounding.source import ROMAN, SMALL, Source, is_mixed, pieces_of
 from impatience.grounding.words import MONTHS, fold, is_common, is_ordinary, is_small, table
 
 _STOP = re.compile(r"[.!?…。]['\"”’»)\]]*\s|[\n\r]")
@@ -115,6 +115,8 @@ class Names:
             return word in source.acronyms or source.has_same(word) or source.spells(word)
         if word in _ALSO_WORDS and self._is_inner(place, sentence):
             return MONTHS[word] in source.months
+        if part.text in ROMAN and ROMAN[part.text] in source.numbers.values:
+            return True
         if word in _TITLES or source.has_word(word, self.language, name=self._is_inner(place, sentence)):
             return True
         acronym = part.text[:-1] if part.text.endswith("s") and part.text[:-1].isupper() else part.text

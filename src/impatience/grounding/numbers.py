@@ -47,7 +47,7 @@ class Mention:
     values: tuple[float, ...]  # each of them would do
     parts: tuple[float, ...] = ()  # or all of these
     days: tuple[tuple[int, int], ...] = ()  # of a date: days and their months, one of which has to be there too
-    time: int | None = None  # minute of the day
+    times: tuple[int, ...] = ()  # minutes of the day, one of which would do
     span: tuple[float, float] | None = None  # or any number from the first to the last: a decade, "hundreds"
     rounded: bool = False  # whether it may be a rounded one: "about 1,000", "3.5 million"
 
@@ -93,13 +93,13 @@ class KnownNumbers:
     def __init__(
         self, mentions: Sequence[Mention], more: Sequence[float] = (), days: Iterable[tuple[float, int]] = ()
     ) -> None:
-        counts = [one for one in mentions if one.time is None or any(value % 1 for value in one.values)]
+        counts = [one for one in mentions if not one.times or any(value % 1 for value in one.values)]
         dates = {date for one in mentions for date in one.days}
         values = {value for one in counts for value in (*one.values, *one.parts)} | {*more}
         values |= {float(day) for day, _ in dates}
         self.values = frozenset(values)
         self.spans = frozenset(mention.span for mention in mentions if mention.span)
-        self.times = frozenset(mention.time for mention in mentions if mention.time is not None)
+        self.times = frozenset(time for mention in mentions for time in mention.times)
         self.hours = frozenset(float(hour) for time in self.times for hour in (time // 60, (time // 60 - 1) % 12 + 1))
         self.days = frozenset[tuple[float, int]]({*days, *dates})  # (2, 3) is 2 March
         self.months = frozenset(month for _, month in dates)  # of dates in digits
@@ -109,7 +109,7 @@ class KnownNumbers:
         """Check whether the source has a number, in any writing."""
         if not self.values.isdisjoint(mention.values):
             return True
-        if mention.time in self.times or (mention.time is None and not self.hours.isdisjoint(mention.values)):
+        if not (self.times.isdisjoint(mention.times) if mention.times else self.hours.isdisjoint(mention.values)):
             return True
         if mention.parts and self.values.issuperset(mention.parts):
             return not mention.days or any(self._has_day(*date) for date in mention.days)

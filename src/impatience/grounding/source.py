@@ -27,6 +27,10 @@ from impatience.grounding.words import (
 SMALL = frozenset(table("inner_words"))
 _PIECE = re.compile(r"\d+|[A-Z]{2,}s?(?![^\W\dA-Z_])|[^\W\d_][^\W\d_A-Z]*|[A-Z]+")
 _PAIRS = frozenset(table("of_two"))
+ROMAN = {
+    "II": 2, "III": 3, "IV": 4, "VI": 6, "VII": 7, "VIII": 8, "IX": 9, "XI": 11, "XII": 12, "XIII": 13, "XIV": 14,
+    "XV": 15, "XVI": 16,
+}  # fmt: skip
 _LONG = 7  # letters of a word that is no name of a person if it is made like a common one
 _NEAR = 3  # parts between a month and a day of it
 
@@ -42,7 +46,8 @@ class Source:
         pieces = {piece for part in self.parts if part.code or is_mixed(part) for piece in pieces_of(part.text)}
         of_two: tuple[float, ...] = () if _PAIRS.isdisjoint(part.folded for part in words) else (2.0,)
         digits = (float(piece) for piece in pieces if piece.isdecimal())
-        self.numbers = KnownNumbers(mentions, (*of_two, *digits), self._days())
+        roman = (float(ROMAN[part.text]) for part in words if part.text in ROMAN)
+        self.numbers = KnownNumbers(mentions, (*of_two, *digits, *roman), self._days())
         self.words = {part.folded for part in words} | {part.folded for part in self.parts if part.code}
         self.months = self.numbers.months | {MONTHS[part.folded] for part in words if self._is_month(part)}
         self.words |= {MONTH_NAMES[month - 1] for month in self.numbers.months}
