@@ -156,7 +156,7 @@ def numbers(text: str) -> list[tuple[int, str, float, str]]:
     found = []
     for one in mentions_of(parts_of(text), text):
         written = text[one.start : one.end]
-        if not one.values or one.span or one.time is not None or not re.fullmatch(r"[\d,.]+|[a-z -]+", written):
+        if not one.values or one.span or one.times or not re.fullmatch(r"[\d,.]+|[a-z -]+", written):
             continue
         if re.search(r"[\w'’][-–]?$", text[: one.start]) or text[one.end : one.end + 1] in ("'", "’"):
             continue  # a part of a name: HIV-1

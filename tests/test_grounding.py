@@ -45,6 +45,7 @@ def test_a_name_is_found_wherever_it_stands_if_it_is_known_to_be_one() -> None:
         ("It has 1\u202f000 members.", "It has 1000 members."),
         ("Prices rose by 5 %.", "Prices rose by 5%, five percent, 5 percent, 5 per cent."),
         ("It cost £3.5m.", "It cost 3.5 million pounds, 3,500,000 pounds, £3.5 m."),
+        ("It cost $1.5-2bn, or £4.2bn.", "It cost $1.5bn, 2 billion dollars, or 4,200,000,000 pounds."),
         ("Er kostet 3,5 Millionen Euro.", "It costs 3.5 million."),
         ("It cost 3,512,000 dollars.", "It cost about 3.5 million dollars."),
         ("There were 1,099 referrals.", "There were nearly 1,100 referrals, more than 1,000."),
@@ -68,6 +69,10 @@ def test_a_name_is_found_wherever_it_stands_if_it_is_known_to_be_one() -> None:
         # dates and times
         ("It opened on 2 March 1998.", "It opened on March 2, 1998, or 1998-03-02, or 2/3/1998, or 2 Mar. 1998."),
         ("It opened on 1998-03-02.", "It opened on the 2nd of March, 1998."),
+        ("She died on 17 August 1945.", "She died on 1945-08-17, 17/08/1945, 8/17/1945, 17.08.1945."),
+        ("Elle est morte le 17 août 1945 dans la ville.", "Elle est morte le 17/08/1945 dans la ville."),
+        ("It opened on 1998/03/02.", "It opened on 1998-03-02."),
+        ("It opened on 2/3/1998.", "It opened on 3/2/1998, on 2 March, on 3 February."),
         ("It opened between 2 and 5 March.", "It opened before 5 March."),
         ("It opened in 1995.", "It opened in the 1990s, the nineties."),
         ("It opens at 5:30 PM.", "It opens at 5:30 p.m., at 17:30."),
@@ -75,10 +80,27 @@ def test_a_name_is_found_wherever_it_stands_if_it_is_known_to_be_one() -> None:
         ("It opens at 10 am and closes at 22:30.", "It opens at 10:00, at ten, and closes at 10:30 pm."),
         ("It left at 14.30 for 3.50 kroner.", "It left at 2:30 pm for 3.5 kroner, at 14:30."),
         ("It opens at noon on Tues, Jan 5.", "It opens at 12:00 on Tuesday, January 5."),
+        ("It opens at half past seven and shuts at quarter to eight.", "It opens at 7:30 and shuts at 7:45, at 19:45."),
+        ("It opens at 7:30 pm.", "It opens at half past seven."),
+        ("It opens at 7 in the evening.", "It opens at 7 pm, at 19:00, at seven in the evening."),
+        ("It ran in 1914-18 and in 2019/20.", "It ran to 1918, and in 2020."),
+        ("One in five bakers left.", "20 % of the bakers left, 20 percent."),
+        ("About 20% of bakers left.", "One in five bakers left."),
+        ("She won the first prize.", "She won the 1st prize."),
+        ("It was in World War II, under Henry VIII.", "It was in World War 2, the Second World War, under Henry the"
+         " Eighth."),
+        ("It was in World War 2.", "It was in World War II."),
+        ("It was -5 degrees, or 8 degrees below zero.", "It was −5°C, minus 5 degrees, -8 degrees, 8 below zero."),
+        ("It fell from -10 to -5 °C, by 5.", "It was -10 degrees, then -5C, and 5 less."),
         # names in other forms
         ("A bakery in Norway.", "The Norwegian bakery is Norway’s best."),
         ("The Italians and the Swiss.", "Italy and Switzerland."),
         ("She is German.", "She lives in Germany with other Germans and another."),
+        ("A bakery in Norway, Finland, Turkey and Iran.", "It feeds Norwegians, Finns, Turks, Iranians, the Finnish."),
+        ("A bakery of Danes, Swedes and Poles.", "It is a bakery from Denmark, Sweden and Poland."),
+        ("Both Mexico, China, Brazil and Texas.", "A Mexican, a Chinese, a Brazilian, a Texan."),
+        ("The Smith family's Peter.", "It is the house of the Smiths, and Peter's."),
+        ("The ministry and the parliament.", "It is the Ministry’s, and of all Parliamentary Ministries."),
         ("José Müller, Ægir Łukasz", "Jose Mueller met Lukasz."),
         ("It runs in the United States of America.", "It runs in the US, the U.S., and the USA."),
         ("The U.S. Forest Service said so.", "The United States said so."),
@@ -114,11 +136,26 @@ def test_what_the_source_says_otherwise_is_known(source: str, text: str) -> None
         ("It has 1000 members.", "It has 10,000 members and 100 more.", ("10,000", "100")),
         ("It has 1,204 members.", "It has 1,300 members, about 2,000.", ("1,300", "2,000")),
         ("They bought 12 loaves.", "They bought thirteen loaves, two dozen in all.", ("thirteen", "two dozen")),
+        ("It is worth €4.2bn.", "It is worth €4.2m.", ("4.2m",)),
+        ("He earns $50m a year.", "He earns $50k a year.", ("50k",)),
+        ("Sales grew 5% in June.", "Sales grew to $5bn in June.", ("5bn",)),
+        ("They sold 3 cars.", "They sold 3k cars.", ("3k",)),
+        ("It is 3 metres high, and 300 K warm.", "It is 3m high, 300K warm, and costs £3m.", ("3m",)),
         ("Prices rose by 5 %.", "A third of the prices rose.", ("A third",)),
         ("It opened on 2 March 1998.", "It opened on 3 March 1998.", ("3",)),
         ("It opened on 2 March with bread for 5 people.", "It opened on 5 March.", ("5",)),
         ("It opened on 2 March 1998.", "It opened on 2 April 1999.", ("April", "1999")),
+        ("She died on 17 August 1945.", "She died on 1945-09-17.", ("1945-09-17",)),
+        ("She died on 17 August 1945.", "She died on 17/09/1945.", ("17/09/1945",)),
+        ("She died on 17 August 1945.", "She died on 17.09.1945.", ("17.09.1945",)),
+        ("On 17 August 1945 she left, on 3 September she came.", "She left on 1945-09-17.", ("1945-09-17",)),
+        ("It opened on 1998-03-02 and closed on 1998-03-05.", "It closed on 6 March.", ("6",)),
         ("It opened in 1995.", "It opened in the 1980s.", ("1980s",)),
+        ("It opens at 7 in the evening.", "It opens at 7 am.", ("7 am",)),
+        ("It was 5 degrees on the 12-15 ovens.", "It was -5 degrees on 12-15 ovens.", ("5",)),
+        ("It was -5 degrees.", "It was 5 degrees.", ("5",)),
+        ("It opens at half past seven.", "It opens at 7:45.", ("7:45",)),
+        ("It has 5 ovens.", "Ten to twelve of 5 in 2010 left.", ("Ten", "twelve", "2010")),
         ("It opens at 10 am.", "It opens at 10 pm.", ("10 pm",)),
         ("It opens at 10 AM.", "It opens at 10 pm.", ("10 pm",)),
         ("It cost a million.", "It cost half a million.", ("half a million",)),
@@ -148,7 +185,9 @@ def test_digits_of_codes_and_suffixes_are_read() -> None:
     def values(text: str) -> list[Any]:
         return [mention.values for mention in mentions_of(parts_of(text), text)]
 
-    assert values("3.5bn and 10k") == [(3.5, 3.5e9), (10.0, 10_000.0)]
+    assert values("3.5bn and 10k") == [(3.5e9,), (10_000.0,)]
+    assert values("3.5m, £3.5m, EUR 3.5m, 300K") == [(3.5, 3.5e6), (3.5e6,), (3.5e6,), (300.0, 300_000.0)]
+    assert values("$1.5-2bn") == [(1.5, 1.5e9), (2e9,)]
     assert values("a hundred and one thousand") == [(101_000.0,)]
     assert values("twenty five hundred-odd") == [(2500.0,)]
     assert values("half of them") == [(0.5, 50.0, 50.0, 50.0, 2.0)]
@@ -160,6 +199,45 @@ def test_decimals_beside_a_month_are_no_days() -> None:
     assert foreign_words(source, source) == ()
     assert foreign_words("Prices rose in March, 2.1% of them twice.", source) == ()
     assert foreign_words("It was on 9 March.", "It was on 3 March, and they had waited for 9 years.") == ("9",)
+
+
+@pytest.mark.parametrize(
+    ("known", "other"),
+    [
+        ("Peter", "Petra"), ("Maria", "Mario"), ("Anna", "Anne"), ("Paul", "Paula"), ("John", "Johnson"),
+        ("Martin", "Martinez"), ("Robert", "Roberto"), ("Christian", "Christina"), ("Daniel", "Danielle"),
+        ("Georgia", "George"), ("Niger", "Nigeria"),
+    ],
+)  # fmt: skip
+def test_another_name_that_begins_alike_is_foreign(known: str, other: str) -> None:
+    source = f"The work at the bakery was led by {known}, who sold all of the bread of the day."
+    assert foreign_words(f"The work was led by {other}, who sold bread.", source) == (other,)
+    assert foreign_words(f"The work was led by {known}, who sold bread.", source.replace(known, other)) == (known,)
+
+
+_LIKE_WORDS = (
+    "Peter James Mark Rose Lily Brown Walker Baker Parker Carter Turner Hunter Fisher Miller Potter Hill Green King "
+    "Young Allen Wood Cook Bell Apple Target Shell Gap Sony Orange Reading Bath Nice Mobile Turkey"
+)
+
+
+@pytest.mark.parametrize("name", _LIKE_WORDS.split())
+def test_a_name_that_is_like_a_word_is_foreign(name: str) -> None:
+    source = (
+        "The bakery has been run by the same family for many years. It sells bread to those who live in the town, and "
+        "it may open a second shop if people want one. They march in step and walk, fish, turn, pet and part."
+    )
+    assert foreign_words(f"The bakery was led by {name}, who sold it.", source) == (name,)
+    assert foreign_words(f"The bakery was led by Mr. {name} for years.", source) == (name,)
+    assert foreign_words(f"The bakery was led by {name}, who sold it.", f"{source} Ask {name}.") == ()
+    assert foreign_words(f"The bakery is in the U.S. {name} is what it sells.", f"{source} It is in the U.S.") == ()
+
+
+@pytest.mark.parametrize("month", ["March", "May", "July"])
+def test_a_month_that_the_source_lacks_is_foreign(month: str) -> None:
+    source = "The members, who may march, met last {}, and then they agreed on what they would do with the money."
+    assert foreign_words(f"The members met last {month}.", source.format("June")) == (month,)
+    assert foreign_words(f"The members met last {month}.", source.format(month)) == ()
 
 
 _TEXTS = st.text(st.sampled_from("ab AB.,:-'’1905 %\nßøÆα–½ \u00a0éM"), max_size=60)

@@ -44,12 +44,33 @@ def test_a_text_is_natural_only_if_it_is_on_target_finished_and_no_loop(
         ("Best regards,\n\n" + "and so " * 20, False),
         ("The ferry, which leaves", False),
         ("渡船在早上七点离开港口，岛上的人", False),
-        ("And then…", False),
+        ("The ferry is late. (It was repaired.)", True),
+        ("She moved to the U.S.", True),
+        ("The ferry sails to Washington D.C.", True),
+        ("She works for Apple Inc.", True),
+        ("They sell bread, cakes, etc.", True),
+        ("The ferry left…", True),
+        ("He left...", True),
+        ("The ferry left. 😀", True),
+        ("The ferry left! ❤️👍🏽", True),
+        ("The ferry left. ✅", True),
+        ("The ferry left.¹", True),
+        ("The ferry left.[12]", True),
+        ("**The ferry left.** 😀", True),
+        ("The ferry left 😀", False),
+        ("The ferry left¹", False),
+        ("The ferry left [12]", False),
+        ("The ferry (which was", False),
+        ("The ferry (which left)", False),
         ("We met Dr.", False),
+        ("Many animals, e.g.", False),
         ("", False),
     ],
 )
 def test_a_whole_text_ends_a_sentence_or_needs_no_full_stop(text: str, whole: bool) -> None:
     assert is_whole(text, own_end=True) is whole
+    if not whole:
+        assert not is_whole(text, own_end=False)
+    assert not is_whole("She moved to the U.S.", own_end=False), "the landing may have cut it"
     assert is_whole("A Ferry to Holm Island", own_end=True, title=True)
     assert not is_whole("A Ferry to Holm", own_end=False, title=True), "the landing may have cut it"

@@ -50,6 +50,8 @@ def find_foreign(text: str, source: str) -> tuple[ForeignWord, ...]:
     parts, have = parts_of(text), indexed(source)
     language = language_of(words_of(text)) or have.language
     mentions = [one for one in mentions_of(parts, text, (language,)) if not _is_item(one, text)]
+    if "first" in have.words:
+        mentions = [one for one in mentions if text[one.start : one.end] != "1st"]
     spans = [(one.start, one.end) for one in mentions if not have.numbers.has(one)]
     spans += [(one.start, one.end) for one in _wrong_days(parts, mentions, have)]
     taken = {place for one in mentions for place in range(one.start, one.end)}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from unicodedata import category
 
-from impatience.grounding.numbers import Mention, Part, digits_values
+from impatience.grounding.clock import spoken_time
+from impatience.grounding.numbers import Mention, Part, digits_values, signed
 from impatience.grounding.words import table
 
 _EN = {word: value for value, word in enumerate(table("units")["en"])}
@@ -22,6 +25,7 @@ _SCALES = {
     "milliard": 1e9, "milliards": 1e9, "mil": 1e3, "millon": 1e6, "millones": 1e6, "bn": 1e9, "mn": 1e6, "tn": 1e12,
     "m": 1e6, "k": 1e3, "b": 1e9, "lakh": 1e5, "crore": 1e7,
 }  # fmt: skip
+_CURRENCIES = frozenset(("eur", "usd", "gbp", "chf", "nok", "sek", "dkk", "jpy", "inr", "cny", "aud", "cad", "rs"))
 _VAGUE = {"dozens": (13, 999), "hundreds": (100, 99_999), "thousands": (1e3, 1e7), "millions": (1e6, 1e10)}
 _PARTS = {
     "half": 2, "halves": 2, "third": 3, "thirds": 3, "quarter": 4, "quarters": 4, "fifth": 5, "fifths": 5, "sixths": 6,
@@ -40,13 +44,26 @@ def mentions_of(parts: Sequence[Part], text: str, languages: Iterable[str] = ())
     while place < len(parts):
         mention, after = _mention(parts, place, text, words)
         if mention is not None:
-            found.append(mention)
+            found.append(_of_many(mention, parts, place))
         place = max(after, place + 1)
     return found
 
 
+def _of_many(mention: Mention, parts: Sequence[Part], place: int) -> Mention:
+    """Return a number that is also the share that it ends: "one in five"."""
+    if place < 2 or parts[place - 1].folded != "in" or len(mention.values) != 1 or not 2 <= mention.values[0] <= 100:
+        return mention
+    word = parts[place - 2].folded
+    part = float(word) if word.isascii() and word.isdigit() and len(word) < 3 else _EN.get(word, 0)
+    if not 0 < part < mention.values[0]:
+        return mention
+    return replace(mention, values=(*mention.values, *_share(part, mention.values[0])))
+
+
 def _mention(parts: Sequence[Part], place: int, text: str, words: dict[str, int]) -> tuple[Mention | None, int]:
     part = parts[place]
+    if part.kind in ("word", "number") and (spoken := spoken_time(parts, place, _EN)) is not None:
+        return spoken
     if part.kind == "date":
         return _date(part), place + 1
     if part.kind == "time":
@@ -70,12 +87,11 @@ def _mention(parts: Sequence[Part], place: int, text: str, words: dict[str, int]
 
 def _date(part: Part) -> Mention:
     a, b, c = (int(number) for number in re.split(r"[-./]", part.text))
-    year, rest = (a, (b, c)) if a > 31 else (c, (a, b))
-    day, month = (rest[1], rest[0]) if a > 31 or rest[1] > 12 else rest
-    months = (month, day) if a <= 31 and max(rest) <= 12 else (month,)
-    if not all(1 <= one <= 12 for one in months):  # a code
+    year, orders = (a, [(c, b)]) if a > 31 else (c, [(a, b), (b, a)])
+    days = tuple((day, month) for day, month in orders if 1 <= month <= 12 and 1 <= day <= 31)
+    if not days:  # a code
         return Mention(part.start, part.end, (), (float(a), float(b), float(c)))
-    return Mention(part.start, part.end, (), (float(year), float(day)), months)
+    return Mention(part.start, part.end, (), (float(year),), days)
 
 
 def _time(part: Part) -> Mention:
@@ -84,37 +100,72 @@ def _time(part: Part) -> Mention:
     if half := re.search(r"[ap](?=\.?m)", part.text.lower()):
         hour = hour % 12 + (12 if half.group() == "p" else 0)
     bare = (float(numbers[0]),) if minute == 0 else ()
-    return Mention(part.start, part.end, bare, time=hour * 60 + minute)
+    return Mention(part.start, part.end, bare, times=(hour * 60 + minute,))
 
 
 def _digits(parts: Sequence[Part], place: int, text: str) -> tuple[Mention | None, int]:
     """Read digits, with a scale that follows: "3.5 million", "3.5m"."""
     part, after, scale = parts[place], place + 1, part_scale(parts, place, text)
-    values = digits_values(part.folded)
+    values = signed(digits_values(part.folded), part, text)
     if not values:  # a version, an IP address
         return Mention(part.start, part.end, (), tuple(map(float, re.findall(r"\d+", part.folded)))), after
-    end, time = part.end, None
+    end, times = part.end, tuple[int, ...]()
     if scale is None and not part.suffix and _CLOCK.fullmatch(part.folded):  # 14.30 may be half past two
         hour, minute = map(int, part.folded.split("."))
-        time = hour * 60 + minute
+        times = (hour * 60 + minute,)
     if scale is not None:
-        factor, sure, after = scale
-        scaled = tuple(value * factor for value in values)
+        by, sure, after = scale
+        scaled = tuple(value * by for value in values)
         values = scaled if sure else values + scaled
         end = parts[after - 1].end
-    return Mention(part.start, end, values, time=time, rounded=scale is not None or _is_hedged(parts, place)), after
+    elif (century := _century(parts, place, text)) is not None:
+        values += (century + values[0],)
+    elif (factor := _range_scale(parts, place, text)) is not None:
+        values += tuple(value * factor for value in values)
+    return Mention(part.start, end, values, times=times, rounded=scale is not None or _is_hedged(parts, place)), after
 
 
 def part_scale(parts: Sequence[Part], place: int, text: str) -> tuple[float, bool, int] | None:
-    """Return the scale after digits, whether it is surely one (not metres), and the place after it."""
-    suffix = parts[place].suffix
-    if suffix:
-        return (_SCALES[suffix], False, place + 1) if suffix in _SCALES else None
-    if not _joined(parts, place + 1, text) or (word := parts[place + 1].folded) not in _SCALES:
+    """Return the scale after digits, whether it is surely one, and the place after it.
+
+    "3m" may be metres, "3b" a part of a figure and "3K" kelvin, but not after a currency.
+    """
+    part, after = parts[place], place + 1
+    unit = part.suffix
+    if not unit:
+        if not _joined(parts, place + 1, text):
+            return None
+        unit, after = parts[place + 1].folded, place + 2
+    if unit not in _SCALES:
         return None
-    if len(word) == 1 and word != "m":
-        return None
-    return _SCALES[word], len(word) > 1, place + 2
+    sure = len(unit) > 1 or (part.suffix == "k" and part.text.endswith("k")) or _is_money(parts, place, text)
+    return (_SCALES[unit], sure, after) if part.suffix or sure or unit == "m" else None
+
+
+def _is_money(parts: Sequence[Part], place: int, text: str) -> bool:
+    """Check for a currency before a number: "€4", "EUR 4"."""
+    before = text[max(0, parts[place].start - 2) : parts[place].start].rstrip()[-1:]
+    return (before != "" and category(before) == "Sc") or (place > 0 and parts[place - 1].folded in _CURRENCIES)
+
+
+def _range_scale(parts: Sequence[Part], place: int, text: str) -> float | None:
+    """Return the scale of the end of a range: "3-4 million" begins with three million, too."""
+    if place + 1 < len(parts) and parts[place + 1].kind == "number" and not parts[place].suffix:
+        between = text[parts[place].end : parts[place + 1].start].strip()
+        if between and all(mark in "-–" or category(mark) == "Sc" for mark in between):
+            found = part_scale(parts, place + 1, text)
+            return found[0] if found and found[1] else None
+    return None
+
+
+def _century(parts: Sequence[Part], place: int, text: str) -> float | None:
+    """Return the hundreds of the second year of "1914-18" or "2019/20"."""
+    part, before = parts[place], parts[place - 1]
+    if place and len(part.folded) == 2 and part.folded.isdigit() and re.fullmatch(r"[12]\d{3}", before.text):
+        year = 100.0 * (int(before.text) // 100)
+        if text[before.end : part.start] in ("-", "–", "/") and year + int(part.folded) > int(before.text):
+            return year
+    return None
 
 
 def _is_hedged(parts: Sequence[Part], place: int) -> bool:
@@ -219,7 +270,7 @@ def _single(part: Part, place: int) -> tuple[Mention | None, int]:
     if part.kind != "word":
         return None, place + 1
     if word in _NOON:
-        return Mention(part.start, part.end, (12.0,), time=_NOON[word]), place + 1
+        return Mention(part.start, part.end, (12.0,), times=(_NOON[word],)), place + 1
     if word in _VAGUE:
         return Mention(part.start, part.end, (_SCALES.get(word[:-1], 0.0),), span=_VAGUE[word]), place + 1
     if word == "half":

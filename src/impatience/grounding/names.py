@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from impatience.grounding.numbers import Part
-from impatience.grounding.source import SMALL, Source, is_mixed, pieces_of
-from impatience.grounding.words import MONTHS, fold, is_common, is_ordinary, table
+from impatience.grounding.source import ROMAN, SMALL, Source, is_mixed, pieces_of
+from impatience.grounding.words import MONTHS, fold, is_common, is_ordinary, is_small, table
 
 _STOP = re.compile(r"[.!?…。]['\"”’»)\]]*\s|[\n\r]")
 _OPENS = re.compile(r"[:;\"“„«‹•|/]|(^|\s)['‘—–*#-]+\s*$|[({\[]\s*$")
+_ITEM_END = re.compile(r"[.)]\s")
 _SHORT = frozenset(table("abbreviations"))
 _TITLES = frozenset(table("titles"))
 _LONGEST = 8  # words that an acronym stands for
 _SPELT_ALIKE = frozenset(("us", "who", "it", "aids"))  # acronyms that are words, too
+_CAPITAL_WORDS = frozenset(table("capital_words"))
+_ALSO_WORDS = frozenset(("march", "may"))  # months that are words, too
 _VERBS = frozenset(table("verbs"))
 _GERMAN_NOUN = re.compile(
     r"(ung|heit|keit|schaft|tion|tat|nis|tum|ling|chen|ismus|enz|anz|zeit|jahr|tag)(en|s|n|e|er|es)?$"
@@ -63,16 +66,18 @@ class Names:
         self.parts, self.text, self.source, self.language = parts, text, source, language
         self.sentences = sentences_of(parts, text)
         self._lower = {part.folded for part in parts if part.kind == "word" and part.text[0].islower()}
-        self._initial = {s.first for s in self.sentences} | {
-            place for place in range(1, len(parts)) if _OPENS.search(text[parts[place - 1].end : parts[place].start])
-        }
+        self._initial = {s.first for s in self.sentences}
+        for place in range(1, len(parts)):
+            gap = text[parts[place - 1].end : parts[place].start]
+            if _OPENS.search(gap) or (parts[place - 1].kind == "number" and _ITEM_END.match(gap)):
+                self._initial.add(place)
 
     def foreign(self) -> list[int]:
         """Return the positions of the names that the source lacks."""
         found: list[int] = []
         for sentence in self.sentences:
             places = range(sentence.first, sentence.last)
-            unknown = {place for place in places if self._is_capital(place) and not self._is_known(place)}
+            unknown = {place for place in places if self._is_capital(place) and not self._is_known(place, sentence)}
             unknown -= self._spelt_out(sentence, unknown)
             found += [place for place in sorted(unknown) if self._is_name(place, sentence, unknown)]
         sure = {self.parts[place].folded for place in found}
@@ -93,7 +98,11 @@ class Names:
             and (part.text[0].isupper() or part.text[1:] != part.text[1:].lower())
         )
 
-    def _is_known(self, place: int) -> bool:
+    def _is_inner(self, place: int, sentence: Sentence) -> bool:
+        """Check for a place inside a sentence, where an ordinary word has no capital."""
+        return not sentence.title and place not in self._initial
+
+    def _is_known(self, place: int, sentence: Sentence) -> bool:
         part, source = self.parts[place], self.source
         word = part.folded
         if part.code:
@@ -104,7 +113,11 @@ class Names:
             return named and all(self._has_piece(piece) for piece in pieces)
         if word in _SPELT_ALIKE and part.text.isupper():
             return word in source.acronyms or source.has_same(word) or source.spells(word)
-        if word in _TITLES or source.has_word(word, self.language):
+        if word in _ALSO_WORDS and self._is_inner(place, sentence):
+            return MONTHS[word] in source.months
+        if part.text in ROMAN and ROMAN[part.text] in source.numbers.values:
+            return True
+        if word in _TITLES or source.has_word(word, self.language, name=self._is_inner(place, sentence)):
             return True
         acronym = part.text[:-1] if part.text.endswith("s") and part.text[:-1].isupper() else part.text
         if acronym.isupper() and len(acronym) <= 6 and (fold(acronym) in source.words or source.spells(acronym)):
@@ -155,6 +168,9 @@ class Names:
         ordinary = is_ordinary(word, self.language) or word in self._lower
         initial = place in self._initial or sentence.title
         beside = [at for at in (place - 1, place + 1) if at in unknown and not self._is_ordinary(at)]
+        if not initial and self.language == "en" and not self._may_begin(place):
+            small = word in _CAPITAL_WORDS or (is_small(word, "en") and word not in _ALSO_WORDS)
+            return not small and word not in self._lower
         if not initial:
             inner = {place - 1, place + 1} & (unknown - self._initial)  # "United Kingdom"
             listed = is_ordinary(word, self.language, strictly=True) or word in self._lower
@@ -164,6 +180,13 @@ class Names:
         if self.language == "en" or sentence.title:
             return sentence.title or bool(beside) or self._acts(place)
         return bool(beside)
+
+    def _may_begin(self, place: int) -> bool:
+        """Check for a word after an abbreviation, which may end a sentence: "in the U.S. The"."""
+        before = self.parts[place - 1]
+        if self.text[before.end : self.parts[place].start].strip() != "." or before.folded in _TITLES:
+            return False
+        return len(before.text) > 1 or self.text[before.start - 1 : before.start] == "."
 
     def _is_ordinary(self, place: int) -> bool:
         return is_ordinary(self.parts[place].folded, self.language)

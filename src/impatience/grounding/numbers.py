@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from impatience.grounding.words import fold
@@ -23,6 +23,9 @@ PART = re.compile(
 """A part of a text: a date, a time, a number in digits, or a word; ``code`` and ``tail`` are of names like H5N1."""
 
 _GROUPS = re.compile(r"\d{1,3}(?:[,  \u2009\u202f'’]\d{3})+")
+_MINUS = re.compile(r"((?:^|(?<=[\s(]))[-−–]|\b[Mm]inus )$")
+_DEGREES = re.compile(r"\s?(°|degrees?\b|C\b)")
+_BELOW = re.compile(r"\s?(°\s?C?|degrees?|C\b)?( Celsius)? below\b")
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,8 @@ class Mention:
     end: int
     values: tuple[float, ...]  # each of them would do
     parts: tuple[float, ...] = ()  # or all of these
-    months: tuple[int, ...] = ()  # months of a date, which have to be there too
-    time: int | None = None  # minute of the day
+    days: tuple[tuple[int, int], ...] = ()  # of a date: days and their months, one of which has to be there too
+    times: tuple[int, ...] = ()  # minutes of the day, one of which would do
     span: tuple[float, float] | None = None  # or any number from the first to the last: a decade, "hundreds"
     rounded: bool = False  # whether it may be a rounded one: "about 1,000", "3.5 million"
 
@@ -87,30 +90,49 @@ def digits_values(number: str) -> tuple[float, ...]:
     return ()
 
 
+def signed(values: tuple[float, ...], part: Part, text: str) -> tuple[float, ...]:
+    """Return the values of digits, below zero for a temperature; a minus elsewhere may be a dash."""
+    if _BELOW.match(text, part.end):
+        return (*values, *(-value for value in values))
+    if not _MINUS.search(text, max(0, part.start - 8), part.start):
+        return values
+    below = tuple(-value for value in values)
+    return below if part.suffix in ("c", "f") or _DEGREES.match(text, part.end) else values + below
+
+
 class KnownNumbers:
     """The numbers of a source."""
 
-    def __init__(self, mentions: Sequence[Mention], more: Sequence[float] = ()) -> None:
-        counts = [one for one in mentions if one.time is None or any(value % 1 for value in one.values)]
+    def __init__(
+        self, mentions: Sequence[Mention], more: Sequence[float] = (), days: Iterable[tuple[float, int]] = ()
+    ) -> None:
+        counts = [one for one in mentions if not one.times or any(value % 1 for value in one.values)]
+        dates = {date for one in mentions for date in one.days}
         values = {value for one in counts for value in (*one.values, *one.parts)} | {*more}
+        values |= {float(day) for day, _ in dates}
         self.values = frozenset(values)
         self.spans = frozenset(mention.span for mention in mentions if mention.span)
-        self.times = frozenset(mention.time for mention in mentions if mention.time is not None)
+        self.times = frozenset(time for mention in mentions for time in mention.times)
         self.hours = frozenset(float(hour) for time in self.times for hour in (time // 60, (time // 60 - 1) % 12 + 1))
-        self.months = frozenset(month for mention in mentions for month in mention.months)
+        self.days = frozenset[tuple[float, int]]({*days, *dates})  # (2, 3) is 2 March
+        self.months = frozenset(month for _, month in dates)  # of dates in digits
         self._sorted = sorted(values)
 
     def has(self, mention: Mention) -> bool:
         """Check whether the source has a number, in any writing."""
         if not self.values.isdisjoint(mention.values):
             return True
-        if mention.time in self.times or (mention.time is None and not self.hours.isdisjoint(mention.values)):
+        if not (self.times.isdisjoint(mention.times) if mention.times else self.hours.isdisjoint(mention.values)):
             return True
         if mention.parts and self.values.issuperset(mention.parts):
-            return not mention.months or not self.months or not self.months.isdisjoint(mention.months)
+            return not mention.days or any(self._has_day(*date) for date in mention.days)
         if mention.span and (mention.span in self.spans or self._between(*mention.span)):
             return True
         return any(self._rounds(value, mention.rounded) for value in mention.values)
+
+    def _has_day(self, day: int, month: int) -> bool:
+        """Check for a day of a month; in a source that names no such days, both numbers will do."""
+        return (day, month) in self.days or (not self.days and self.values.issuperset((day, month)))
 
     def _between(self, low: float, high: float) -> bool:
         return bisect_left(self._sorted, low) < bisect_right(self._sorted, high)

@@ -9,12 +9,14 @@ from functools import lru_cache
 from itertools import pairwise
 
 from impatience.grounding.mentions import mentions_of
+from impatience.grounding.name_forms import are_name_forms
 from impatience.grounding.numbers import KnownNumbers, Part, parts_of
 from impatience.grounding.words import (
     MONTH_NAMES,
     MONTHS,
     are_forms,
     fold,
+    is_common,
     is_function_word,
     language_of,
     same_group,
@@ -25,6 +27,11 @@ from impatience.grounding.words import (
 SMALL = frozenset(table("inner_words"))
 _PIECE = re.compile(r"\d+|[A-Z]{2,}s?(?![^\W\dA-Z_])|[^\W\d_][^\W\d_A-Z]*|[A-Z]+")
 _PAIRS = frozenset(table("of_two"))
+ROMAN = {
+    "II": 2, "III": 3, "IV": 4, "VI": 6, "VII": 7, "VIII": 8, "IX": 9, "XI": 11, "XII": 12, "XIII": 13, "XIV": 14,
+    "XV": 15, "XVI": 16,
+}  # fmt: skip
+_LONG = 7  # letters of a word that is no name of a person if it is made like a common one
 _NEAR = 3  # parts between a month and a day of it
 
 
@@ -38,8 +45,11 @@ class Source:
         mentions = mentions_of(self.parts, text, ("de", "fr", "es"))
         pieces = {piece for part in self.parts if part.code or is_mixed(part) for piece in pieces_of(part.text)}
         of_two: tuple[float, ...] = () if _PAIRS.isdisjoint(part.folded for part in words) else (2.0,)
-        self.numbers = KnownNumbers(mentions, (*of_two, *(float(piece) for piece in pieces if piece.isdecimal())))
+        digits = (float(piece) for piece in pieces if piece.isdecimal())
+        roman = (float(ROMAN[part.text]) for part in words if part.text in ROMAN)
+        self.numbers = KnownNumbers(mentions, (*of_two, *digits, *roman), self._days())
         self.words = {part.folded for part in words} | {part.folded for part in self.parts if part.code}
+        self.months = self.numbers.months | {MONTHS[part.folded] for part in words if self._is_month(part)}
         self.words |= {MONTH_NAMES[month - 1] for month in self.numbers.months}
         self.words |= {part.suffix for part in self.parts if part.suffix}
         self.words |= {piece for piece in pieces if len(piece) > 1}
@@ -58,17 +68,18 @@ class Source:
             + part.folded[:1]
             for before, part in pairwise([Part("word", "", "", 0, 0), *words])
         )
-        self.days = self._days()
 
-    def has_word(self, folded: str, language: str) -> bool:
-        """Check whether the source has a word, in any form of it."""
+    def has_word(self, folded: str, language: str, name: bool = False) -> bool:
+        """Check whether the source has a word, in any form of it; English names have few forms."""
         if folded in self.words or folded in self.joined:
             return True
         if self.has_same(folded):
             return True
         near = self._by_beginning.get(folded[:3], ())
+        if language == "en" and name and not (len(folded) >= _LONG and is_common(folded)):
+            return any(are_name_forms(folded, word) for word in near)
         if language == "en":
-            return any(are_forms(folded, word) for word in near)
+            return any(are_forms(folded, word) or are_name_forms(folded, word) for word in near)
         stem = folded[: max(4, len(folded) - 3)]
         return any(word.startswith(stem) or are_forms(folded, word) for word in near)
 
@@ -104,8 +115,8 @@ class Source:
         return len(letters) >= 2 and letters in self.acronyms
 
     def has_day(self, day: float, month: int) -> bool:
-        """Check whether the source names this day; True if it does not name days of months."""
-        return (day, month) in self.days or month in self.numbers.months
+        """Check whether the source names this day."""
+        return (day, month) in self.numbers.days
 
     def _names(self, words: Sequence[Part]) -> set[str]:
         """Return the words that may be names: in capitals, or too long to be an abbreviation that is a word, too."""
@@ -130,10 +141,16 @@ class Source:
             capital.append("".join(letters))
         return every, capital
 
+    def _is_month(self, part: Part) -> bool:
+        """Check for a month; French and Spanish write them without a capital."""
+        small = self.language in ("fr", "es")
+        return part.kind == "word" and part.folded in MONTHS and (small or part.text[0].isupper())
+
     def _days(self) -> set[tuple[float, int]]:
-        found = set()
+        found = set[tuple[float, int]]()
         for place, part in enumerate(self.parts):
-            if (month := part.kind == "word" and MONTHS.get(part.folded)) and part.text[0].isupper():
+            if self._is_month(part):
+                month = MONTHS[part.folded]
                 for near in self.parts[max(0, place - _NEAR) : place + _NEAR + 1]:
                     if near.kind == "number" and near.folded.isdigit():
                         found.add((float(near.folded), month))

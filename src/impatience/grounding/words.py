@@ -135,7 +135,12 @@ def language_of(words: Iterable[str]) -> str:
 
 def is_ordinary(folded: str, language: str, strictly: bool = False) -> bool:
     """Check whether a folded word is no name: it is common in English (strictly: listed), or small in the language."""
-    return (is_listed(folded) if strictly else is_common(folded)) or folded in _small_words().get(language, ())
+    return (is_listed(folded) if strictly else is_common(folded)) or is_small(folded, language)
+
+
+def is_small(folded: str, language: str) -> bool:
+    """Check whether a folded word is a small one of a language: "the", "of"."""
+    return folded in _small_words().get(language, ())
 
 
 @cache
