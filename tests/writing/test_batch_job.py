@@ -239,7 +239,7 @@ def test_a_changed_byte_in_a_line_is_noticed(tmp_path: Path, writer: Writer, nam
     batch_job.write(writer, source, out, RowDefaults())
     file = tmp_path / name
     whole = file.read_bytes()
-    for field in (b'"text": "', b'"length": ') if name == "out.jsonl" else (b'"reason": "', b'"row": '):
+    for field in (b'"crc', *((b'"text": "', b'"length": ') if name == "out.jsonl" else (b'"reason": "', b'"row": '))):
         place = whole.rindex(field) + len(field)
         file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(RunError, match="line 2 is damaged"):
