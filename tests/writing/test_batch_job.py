@@ -336,6 +336,8 @@ def test_changed_weights_of_the_same_name_are_refused(tmp_path: Path, toy_folder
 def test_a_changed_tokenizer_or_chat_template_is_refused(file: str, tmp_path: Path, toy_folder: Path) -> None:
     source, out = make(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out.jsonl"
     folder = Path(shutil.copytree(toy_folder, tmp_path / "model"))
+    settings = json.loads((folder / "impatience.json").read_text())
+    (folder / "impatience.json").write_text(json.dumps(settings | {"crc32": {}}))  # as where changes were accepted
     batch_job.write(load(folder, quiet=True), source, out, RowDefaults(), model="mine")
     if file == "chat_template.jinja":
         (folder / file).write_text("{{ messages[0].content }}")
