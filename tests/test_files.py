@@ -31,6 +31,39 @@ def test_half_a_line_is_left_out_and_a_damaged_one_is_none(tmp_path: Path) -> No
     assert len(list(lines.read())) == 2
 
 
+def test_a_line_without_its_checksum_is_damaged_unless_none_has_one(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    JsonLines(file, checked=True).append([{"a": 1, "crc": 2}, {"a": 2}])
+    first, second = file.read_bytes().splitlines(keepends=True)
+    bare = b'{"a": 1, "crc": 2}\n'
+    renamed, none = first.replace(b"crc32", b"crs32"), first.split(b"crc32")[0] + b'crc32": null}\n'
+    for lines in (
+        [renamed, second],
+        [second, renamed],
+        [renamed],
+        [bare, second],
+        [second, bare],
+        [none],
+        [b"{}\n", second],
+    ):
+        file.write_bytes(b"".join(lines))
+        rows = [row for row, _ in JsonLines(file, checked=True).read()]
+        assert rows == [{"a": 2} if line == second else None for line in lines]
+    file.write_bytes(bare)
+    older = JsonLines(file, checked=True)
+    older.append([{"a": 3}])
+    assert [row for row, _ in JsonLines(file, checked=True).read()] == [{"a": 1, "crc": 2}, {"a": 3}]
+    assert b"crc32" not in file.read_bytes()
+    for half in (second + b'{"a": ', b'{"a": '):
+        file.write_bytes(half)
+        lines = JsonLines(file, checked=True)
+        rows = list(lines.read())
+        lines.truncate(rows[-1][1] if rows else 0)
+        lines.append([{"a": 4}])
+        assert file.read_bytes().splitlines()[-1].endswith(b"}")
+        assert file.read_bytes().count(b"crc32") == len(rows) + 1
+
+
 @pytest.mark.parametrize(("lock", "name"), [(lock_folder, "folder"), (lock_file, "out.jsonl")])
 def test_one_writer_at_a_time_by_whatever_path(lock: Any, name: str, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / name)

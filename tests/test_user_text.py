@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from impatience import attach
 from impatience.data import Encoder, Example, Request, length_stats
 from impatience.decoding.generator import TextGenerator
-from impatience.errors import SourceError
+from impatience.errors import ModelFilesError, SourceError
 from impatience.sources import PACKAGED, cache_folder, is_cached
 from impatience.strategies import STRATEGIES
 from impatience.user_text import ControlTokens, encode_chats, encode_text, encode_texts
@@ -209,6 +209,21 @@ def test_a_template_may_obey_a_word_of_a_message() -> None:
     tokenizer.chat_template = COMMANDED
     plain, obeyed = encode_chats(tokenizer, [chat("A ferry."), chat("A ferry <ship>. /no_think")])
     assert controls(tokenizer, obeyed) == [*controls(tokenizer, plain), tokenizer.convert_tokens_to_ids("</think>")]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{{ m.role }}: {{ m.gontent }}\n{% endfor %}assistant: ",
+        CHATML.replace("m.content", "('' if m.role == 'user' else m.content)"),
+        CHATML.replace("in messages", "in messages[1:]"),
+    ],
+)
+def test_a_template_that_drops_what_a_user_says_is_refused(template: str) -> None:
+    tokenizer = chatml()
+    tokenizer.chat_template = template
+    with pytest.raises(ModelFilesError, match="leaves out what the user says"):
+        encode_chats(tokenizer, [chat("A ferry."), chat("Another one.")])
 
 
 def test_a_text_cannot_guess_the_marks() -> None:

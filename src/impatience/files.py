@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from impatience.errors import ImpatienceError, ModelFilesError
 LOCK = ".lock"
 CHECKSUM = "crc32"  # field of rows and reports with the checksum of the others
 _CHUNK = 1 << 20
+_MARKED = re.compile(rb',\s*"crc32"\s*:\s*\d+\s*\}\s*$')
 
 
 def read_object(file: Path) -> dict[str, Any]:
@@ -118,8 +121,8 @@ def _locked(path: Path, file: Path, error: type[ImpatienceError]) -> Iterator[No
 class JsonLines:
     """A file of JSON objects, one a line, that only grows; a kill may leave half a line at its end.
 
-    If it is ``checked``, each line has the checksum of its other fields, ``crc32``, to notice bytes that have changed;
-    lines of earlier versions have none.
+    If it is ``checked``, each line has the checksum of its other fields, ``crc32``, to notice bytes that have changed.
+    A file of an earlier version, of whose lines none has one, stays as it is.
     """
 
     def __init__(self, file: Path, *, checked: bool = False) -> None:
@@ -142,11 +145,30 @@ class JsonLines:
                 row = None
                 with suppress(ValueError, RecursionError):
                     row = json.loads(line)
-                if not isinstance(row, dict) or (
-                    self.checked and row.pop(CHECKSUM, None) not in (None, field_checksum(row))
-                ):
+                if not isinstance(row, dict) or (self.checked and not self._is_intact(row)):
                     row = None
                 yield row, position
+
+    @cached_property
+    def _marked(self) -> bool:
+        """True if lines have checksums; a file without lines will have them."""
+        if not self.checked or not self.file.exists():
+            return self.checked
+        unmarked = False
+        with self.file.open("rb") as file:
+            for line in file:
+                if _MARKED.search(line):
+                    return True
+                unmarked = unmarked or line.endswith(b"\n")
+        return not unmarked
+
+    def _is_intact(self, row: dict[str, Any]) -> bool:
+        """Check a row by its checksum, which is removed; it may not lack one, or have it by another name."""
+        if CHECKSUM in row:
+            return bool(row.pop(CHECKSUM) == field_checksum(row))
+        last = next(reversed(row), "")
+        others = {name: value for name, value in row.items() if name != last}
+        return not self._marked and row.get(last) != field_checksum(others)
 
     def truncate(self, size: int) -> None:
         """Cut the file off at a position; make it if there is none."""
@@ -155,7 +177,7 @@ class JsonLines:
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows; they are on disk when this returns. If they cannot be written, none of them is added."""
-        checked = ({**row, CHECKSUM: field_checksum(row)} for row in rows) if self.checked else rows
+        checked = ({**row, CHECKSUM: field_checksum(row)} for row in rows) if self._marked else rows
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in checked)
         if not lines:
             return

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from impatience.errors import SourceError
+from impatience.errors import ModelFilesError, SourceError
 
 _MARKUP = ("<", "[", "{", "|")  # first characters of control tokens; an added token that is a word is none
 _PIPES = ("<|", "<｜")
@@ -127,6 +127,7 @@ def encode_chats(tokenizer: Any, chats: Sequence[Sequence[dict[str, str]]]) -> l
     Raises:
         SourceError: If the chat template does not take the chats, or the tokenizer makes control tokens of a text in a
             way that cannot be undone.
+        ModelFilesError: If the chat template leaves out what a user says.
     """
     if not chats:
         return []
@@ -159,6 +160,7 @@ def encode_chats(tokenizer: Any, chats: Sequence[Sequence[dict[str, str]]]) -> l
             raise _unreadable(control)
         control.spell(tokenizer, row, [places[k] for k in forged])
     _check_control_tokens(tokenizer, control, chats, rows)
+    _check_messages_are_read(tokenizer, chats)
     return rows
 
 
@@ -172,6 +174,27 @@ def _render(tokenizer: Any, chats: Sequence[Sequence[dict[str, str]]]) -> list[s
         reason = str(error) or type(error).__name__
         raise SourceError(f"The model's chat template does not take these messages: {reason}.") from error
     return rendered
+
+
+def _check_messages_are_read(tokenizer: Any, chats: Sequence[Sequence[dict[str, str]]]) -> None:
+    """Raise a ModelFilesError if the chat template leaves out a user's message, as a damaged one does silently.
+
+    Each shape of chat is tried with numbers for texts: a template may edit a text, but turns no number into another.
+    """
+    shapes = dict.fromkeys(tuple(message["role"] for message in chat) for chat in chats)
+    probes = [[{"role": role, "content": str(secrets.randbits(64))} for role in shape] for shape in shapes]
+    for probe, text in zip(probes, _render(tokenizer, probes), strict=True):
+        if not all(_is_read(message["content"], text) for message in probe if message["role"] == "user"):
+            raise ModelFilesError(
+                "The model's chat template leaves out what the user says, so the model would not read it. Its file, "
+                "chat_template.jinja or tokenizer_config.json, is damaged or wrong: correct it, or download or save "
+                "the model again."
+            )
+
+
+def _is_read(digits: str, text: str) -> bool:
+    """Check whether a text has the first or last few digits, in either direction: a template may cut a message."""
+    return any(part in text for part in (digits[:9], digits[-9:], digits[8::-1]))
 
 
 def _unreadable(control: ControlTokens) -> SourceError:

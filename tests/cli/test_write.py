@@ -15,6 +15,7 @@ import pytest
 
 from impatience import Request, Result, Unit, Writer
 from impatience.cli import write
+from impatience.cli.requests import Wish, make_requests
 from impatience.cli.terminal import show, show_json
 from impatience.decoding.retries import TRIES
 from support.command_line import run
@@ -33,6 +34,19 @@ def test_write_forces_the_length_and_reports_it(
     assert count(out.rstrip("\n")) == int(option[1])
     assert f"{option[1]} {'words' if '--words' in option else 'characters'} of {option[1]} asked for" in err
     assert "ending was forced" in err
+
+
+def test_a_file_that_is_named_twice_has_two_texts(
+    folder: Path, article: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    texts, failed = make_requests(
+        [article, "none.txt", article, "none.txt"], Wish([(7, Unit.WORDS)], "exact", None, "")
+    )
+    assert ([request.id for request in texts], failed) == ([article, article], True)
+    assert capsys.readouterr().err.count("none.txt") == 1
+    run("write", article, article, "--words", "7", "--json", "--model", str(folder), monkeypatch=monkeypatch)
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first == second
 
 
 @pytest.mark.parametrize(("terminal", "method"), [(False, "write_batches"), (True, "stream")])

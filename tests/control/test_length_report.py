@@ -50,6 +50,21 @@ def test_at_most_goes_back_to_a_sentence_end_or_a_whole_word() -> None:
     assert report.landed == "forced"
 
 
+@pytest.mark.parametrize(
+    ("text", "end", "target"),
+    [
+        ("The man said “no.” Nobody could remember", "”", 36),
+        ("他说了。他不知道为什么要来这里", "。", 5),
+        ("He left.Thereuponnobodyelsecouldremember", ".", 36),
+    ],
+)
+@pytest.mark.parametrize("kind", ["byte_level", "sentencepiece"])
+def test_at_most_takes_back_no_sentence_end(text: str, end: str, target: int, kind: str) -> None:
+    written, report = scripted(text, kind, target_characters=target, landing="at_most")
+    assert written.endswith(text[: text.index(end) + 1])  # SentencePiece's first space has no room
+    assert report.landed == "forced"
+
+
 def test_at_most_leaves_out_a_character_it_would_cut() -> None:
     for target in range(1, 8):
         text, report = scripted("我们在港口等渡船", target_characters=target, landing="at_most")

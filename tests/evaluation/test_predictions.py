@@ -7,7 +7,6 @@ import json
 import os
 import random
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,15 +108,12 @@ def test_damaged_predictions_are_refused(
 def test_every_changed_byte_of_a_row_is_noticed(complete_files: dict[str, bytes], tmp_path: Path) -> None:
     line = complete_files["predictions.jsonl"].splitlines(keepends=True)[0]
     (tmp_path / "predictions.jsonl").write_bytes(line)
-    (known,) = next(Predictions(tmp_path).chunks())
-    unnoticed = []
     for place in range(len(line) - 1):
         changed = bytearray(line)
         changed[place] ^= 1
         (tmp_path / "predictions.jsonl").write_bytes(changed)
-        with suppress(ReportError):
-            unnoticed.append(next(Predictions(tmp_path).chunks()))
-    assert all(row == [known] for row in unnoticed), "at most the name of the checksum was changed"
+        with pytest.raises(ReportError):
+            next(Predictions(tmp_path).chunks())
 
 
 def test_rows_without_checksums_are_read(complete_files: dict[str, bytes], tmp_path: Path) -> None:

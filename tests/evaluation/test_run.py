@@ -283,6 +283,16 @@ def test_a_run_is_loaded_with_its_training_prompt(trained: Path) -> None:
         load_evaluated_model(trained, generate={"num_return_sequences": 2}, quiet=True)
 
 
+@pytest.mark.parametrize("option", [{"temperature": 0.5}, {"top_k": 5}, {"top_p": 0.9}])
+def test_settings_of_sampling_need_sampling(trained: Path, option: dict[str, Any]) -> None:
+    (name,) = option
+    for off in ({}, {"do_sample": False}):
+        with pytest.raises(OptionError, match=rf"generate\.{name}=.* Set generate\.do_sample=true"):
+            load_evaluated_model(trained, generate=option | off, quiet=True)
+    drawn = load_evaluated_model(trained, generate=option | {"do_sample": True}, quiet=True)
+    assert drawn.generator.settings.items() >= option.items()
+
+
 def test_a_model_is_named_after_its_folder(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(trained / "model")
     assert [load_evaluated_model(source, quiet=True).name for source in (".", "..")] == ["mine", "mine"]

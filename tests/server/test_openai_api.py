@@ -9,7 +9,8 @@ from typing import Any
 import openai
 import pytest
 
-from impatience import Writer, attach
+from impatience import Request, Result, Unit, Writer, attach
+from impatience.lengths import Landing
 from impatience.server import Access, Limits
 from impatience.server.openai_api import IGNORED_HEADER
 from support.results import judged
@@ -84,6 +85,16 @@ def test_a_streamed_chat_equals_the_whole_one(client: openai.OpenAI, landing: st
         assert last.report == whole.report
         assert (usage.usage, usage.choices) == (whole.usage, [])
         assert landing != "exact" or len(pieces) > 3
+
+
+def test_a_stream_sends_nothing_beyond_its_target_that_is_taken_back(client: openai.OpenAI, writer: Writer) -> None:
+    extra = {"target": {"sentences": 1}, "landing": "exact"}
+    *_, shown = writer.stream(Request("a", CORPUS[3], 1, Unit.SENTENCES, Landing.EXACT, task="chat"))
+    assert isinstance(shown, Result)
+    assert shown.taken_back, "the text grows beyond a sentence"
+    *pieces, last = chat(client, CORPUS[3], extra_body=extra, stream=True)
+    assert "".join(chunk.choices[0].delta.content for chunk in pieces) == shown.text
+    assert last.report["taken_back"] == 0
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     tokenizer = byte_level_tokenizer()
     attach(tiny_model("llama", vocab_size=len(tokenizer)), "pre", tokenizer=tokenizer).save_pretrained(folder)
     (folder / "own.py").write_text(CODE.format(str(written)))
+    change(folder / "impatience.json", crc32={})
     change(folder / "config.json", model_type="own", auto_map=MAPS)
     change(folder / "tokenizer_config.json", tokenizer_class="Own", auto_map={"AutoTokenizer": ["own.Own", "own.Own"]})
     monkeypatch.setattr(builtins, "input", lambda *_: "y")

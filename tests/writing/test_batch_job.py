@@ -273,7 +273,7 @@ def test_a_changed_byte_in_a_line_is_noticed(tmp_path: Path, writer: Writer, nam
     batch_job.write(writer, source, out, RowDefaults())
     file = tmp_path / name
     whole = file.read_bytes()
-    for field in (b'"text": "', b'"length": ') if name == "out.jsonl" else (b'"reason": "', b'"row": '):
+    for field in (b'"crc', *((b'"text": "', b'"length": ') if name == "out.jsonl" else (b'"reason": "', b'"row": '))):
         place = whole.rindex(field) + len(field)
         file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(RunError, match="line 2 is damaged"):
@@ -370,6 +370,8 @@ def test_changed_weights_of_the_same_name_are_refused(tmp_path: Path, toy_folder
 def test_a_changed_tokenizer_or_chat_template_is_refused(file: str, tmp_path: Path, toy_folder: Path) -> None:
     source, out = make(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out.jsonl"
     folder = Path(shutil.copytree(toy_folder, tmp_path / "model"))
+    settings = json.loads((folder / "impatience.json").read_text())
+    (folder / "impatience.json").write_text(json.dumps(settings | {"crc32": {}}))  # as where changes were accepted
     batch_job.write(load(folder, quiet=True), source, out, RowDefaults(), model="mine")
     if file == "chat_template.jinja":
         (folder / file).write_text("{{ messages[0].content }}")

@@ -11,7 +11,10 @@ import torch
 
 from impatience import Piece, Request, Result, Unit, Writer, attach
 from impatience.errors import TargetError
-from impatience.lengths import Landing
+from impatience.lengths import Landing, decode
+from impatience.vocabulary import Vocabulary
+from impatience.writing.streaming import ResultStream
+from support.results import judged
 from support.toys import CORPUS, byte_level_tokenizer, sentencepiece_tokenizer, tiny_model, wordpiece_tokenizer
 from support.writers import NOTE, new_writer
 
@@ -52,6 +55,24 @@ def test_the_result_of_a_stream_says_how_much_is_taken_back(writer: Writer) -> N
         assert result.text == shown[: len(shown) - result.taken_back].rstrip()
         taken += result.taken_back > 0
     assert taken
+
+
+@pytest.mark.parametrize("name", ["<0x41>", "<0xE4> <0xBD> <0xA0>"])
+def test_bytes_are_shown_once_no_other_byte_changes_them(name: str) -> None:
+    tokenizer = sentencepiece_tokenizer()
+    vocabulary = Vocabulary(len(tokenizer), (), tokenizer)
+    ids = tokenizer.convert_tokens_to_ids([*name.split(), "<0xFF>"])
+    word = tokenizer.encode("ferry", add_special_tokens=False)
+    assert decode(tokenizer, ids[:-1]).isprintable(), "without the last byte they are a character"
+    for written in ([*word, *ids, *word], [*word, *ids]):
+        items: list[Any] = []
+        stream = ResultStream(Request("a", NOTE, 9), vocabulary, items.append)
+        for end in range(1, len(written) + 1):
+            stream.put(written[:end])
+        stream.finish(judged(text := decode(tokenizer, written), 9, 9))
+        *pieces, result = items
+        assert ("".join(piece.text for piece in pieces), result.taken_back) == (text, 0)
+        assert len(pieces) > 1
 
 
 def test_closing_a_stream_stops_the_model(writer: Writer) -> None:

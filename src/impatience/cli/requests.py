@@ -91,7 +91,7 @@ def make_requests(files: Sequence[str], wish: Wish) -> tuple[list[Request], bool
 
     texts, failed = _read_texts(files, wish)
     requests = []
-    for file, text in texts.items():
+    for file, text in texts:
         for asked in wish.lengths:
             if isinstance(asked, float) and not text:
                 raise OptionError("--ratio is a share of a source, and there is none. Give a length, e.g. --words.")
@@ -108,14 +108,17 @@ def make_requests(files: Sequence[str], wish: Wish) -> tuple[list[Request], bool
     return requests, failed
 
 
-def _read_texts(files: Sequence[str], wish: Wish) -> tuple[dict[str, str], bool]:
-    """Return the texts by their names, and whether a file could not be used; with --ask there may be no source."""
+def _read_texts(files: Sequence[str], wish: Wish) -> tuple[list[tuple[str, str]], bool]:
+    """Return a name and text for each argument, and whether a file could not be used.
+
+    A file that is named twice is read once and has two texts. With --ask there may be no source.
+    """
     from impatience.writing.documents import read, read_piped
 
     if not files:
         piped = read_piped() if wish.ask else ""
         if wish.ask:
-            return {"-" if piped else "": piped}, False
+            return [("-" if piped else "", piped)], False
         files = ["-"]
     texts: dict[str, str] = {}
     failures: list[ImpatienceError] = []
@@ -130,4 +133,4 @@ def _read_texts(files: Sequence[str], wish: Wish) -> tuple[dict[str, str], bool]
         typer.echo(f"impatience: {failure}", err=True)
     if not texts:
         raise SourceError("None of the files can be used.")
-    return texts, bool(failures)
+    return [(file, texts[file]) for file in files if file in texts], bool(failures)

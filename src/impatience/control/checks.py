@@ -14,7 +14,7 @@ from impatience.sources.pretrained import find_file
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-CHECKSUMS = "crc32"  # setting with the CRC-32 of each file of weights, by its name; earlier versions wrote none
+CHECKSUMS = "crc32"  # setting with the CRC-32 of files, by name: weights and tokenizer; earlier versions wrote none
 Check = Callable[[Any], bool]
 Needs = Mapping[str, tuple[str, Check]]  # what values must be, by name: in words and as a check
 
@@ -91,6 +91,13 @@ def check_amplitude(amplitude: float | None, strength: object) -> None:
     )
 
 
+def tokenizer_files(tokenizer: Any, folder: Path) -> list[Path]:
+    """Return the files in a folder that a tokenizer is loaded from."""
+    names = {"tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json", "added_tokens.json"}
+    names.update(tokenizer.vocab_files_names.values())
+    return [file for name in sorted(names) if (file := folder / name).is_file()]
+
+
 def check_bytes(name: str | Path, checksums: Any, **hub: Any) -> None:
     """Refuse files whose bytes are not those that were saved with a model; one that is missing is noticed later."""
     if not isinstance(checksums, dict):
@@ -103,7 +110,7 @@ def check_bytes(name: str | Path, checksums: Any, **hub: Any) -> None:
         if file is not None and file_crc32(file) != checksum:
             raise ModelFilesError(
                 f"{file} is damaged: its bytes are not those that were saved. Save or download the model again; or, if "
-                f'you changed the file yourself, remove "{CHECKSUMS}" from impatience.json.'
+                f'you changed the file yourself, remove "{saved}" from "{CHECKSUMS}" in impatience.json.'
             )
 
 

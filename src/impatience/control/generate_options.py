@@ -9,6 +9,7 @@ from impatience.errors import OptionError
 from impatience.registry import nearest
 
 _RESERVED = {"num_return_sequences", "return_dict_in_generate", "transformers_version"}
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p")
 
 
 def check_generate(settings: Mapping[str, Any]) -> None:
@@ -22,6 +23,16 @@ def check_generate(settings: Mapping[str, Any]) -> None:
                 f"generate.{name}: this cannot be set.{nearest(name, known)} Give no_loops, or a field of "
                 f"transformers' GenerationConfig except {', '.join(sorted(_RESERVED))}."
             )
+
+
+def check_sampling(given: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Refuse settings of sampling that were given, unless all settings together say that tokens are drawn."""
+    idle = [name for name in _SAMPLING if given.get(name) is not None]
+    if idle and not settings.get("do_sample"):
+        raise OptionError(
+            f"generate.{idle[0]}={given[idle[0]]}: it says how tokens are drawn, and none are: the likeliest text is "
+            f"written. Set generate.do_sample=true too, or leave it out."
+        )
 
 
 def generation_settings(prompt: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from impatience.errors import ModelFilesError
 from impatience.judging import Landed, judge, judge_landing
-from impatience.lengths import Landing, Unit, decode, ends_sentence
+from impatience.lengths import CLOSERS, Landing, Unit, decode, ends_sentence
 from impatience.vocabulary import Vocabulary, open_character
 
 NO_NUMBERS = (
@@ -110,15 +110,24 @@ class LengthReporter:
 def _trim_to_end(ids: list[int], choice: int, vocabulary: Vocabulary) -> list[int]:
     """Remove what a limit cut off: a sentence if half of the text or more stays, else a word or character.
 
-    The model would have written ``choice`` next. Without a tokenizer nothing is removed.
+    The model would have written ``choice`` next. A sentence end is never removed: streams send the text up to it.
+    Without a tokenizer nothing is removed.
     """
     if vocabulary.tokenizer is None:
         return ids
-    table = vocabulary.tables()
-    for end in range(len(ids), len(ids) // 2, -1):
-        if table.sentence_end[ids[end - 1]] and ends_sentence(decode(vocabulary.tokenizer, ids[:end])):
+    table, whole = vocabulary.tables(), _trim_cut_word(_trim_cut_character(ids, vocabulary), choice, vocabulary)
+    for end in range(len(ids), min(len(ids) // 2, len(whole)), -1):
+        last = ids[end - 1]
+        closing = table.sentence_end[last] or table.fragment[last] or _only_closes(vocabulary.pieces[last])
+        if closing and ends_sentence(decode(vocabulary.tokenizer, ids[:end])):
             return ids[:end]
-    return _trim_cut_word(_trim_cut_character(ids, vocabulary), choice, vocabulary)
+    return whole
+
+
+def _only_closes(piece: bytes) -> bool:
+    """Check whether a token has only marks that may follow a full stop: quotes and brackets."""
+    marks = piece.decode("utf-8", "replace").strip()
+    return bool(marks) and not marks.strip(CLOSERS)
 
 
 def _trim_cut_character(ids: list[int], vocabulary: Vocabulary) -> list[int]:

@@ -37,6 +37,7 @@ from impatience.control.checks import (
     check_names,
     check_prompt,
     load_tensors,
+    tokenizer_files,
 )
 from impatience.control.steering import Steering
 from impatience.control.targets import Conventions
@@ -144,6 +145,8 @@ def save_model(
     files = sorted(folder.glob("*.safetensors"))
     if getattr(base_model, "peft_config", None):  # weights of its base may lie there
         files = [file for file in files if file.name in (ADAPTER_WEIGHTS, WEIGHTS)]
+    if settings["tokenizer"]:
+        files += tokenizer_files(model.tokenizer, folder)
     settings[CHECKSUMS] = {file.name: file_crc32(file) for file in files}
     write_whole(folder / SETTINGS, json.dumps(settings, indent=2) + "\n")
 

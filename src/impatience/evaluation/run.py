@@ -21,7 +21,7 @@ import torch
 from impatience.backends import new_generator, open_model
 from impatience.config import build
 from impatience.control.fingerprint import weights_fingerprint
-from impatience.control.generate_options import check_generate
+from impatience.control.generate_options import check_generate, check_sampling
 from impatience.control.model import LengthControlled
 from impatience.data import Encoder, Example, Request, Spec, checksum, load
 from impatience.decoding.base import Generator
@@ -108,6 +108,7 @@ def load_evaluated_model(
     tokenizer = opened.vocabulary.require_tokenizer(Unit.WORDS)
     generator = new_generator(opened, Encoder(tokenizer, opened.encoder_decoder, **prompt), trained)
     generator.settings |= generate or {}
+    check_sampling(generate or {}, generator.settings)
     return EvaluatedModel(name, source, generator, prompt)
 
 

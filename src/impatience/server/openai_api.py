@@ -105,9 +105,7 @@ class CompletionCall:
                     yield event(self._envelope(self._chunk_object) | {"usage": usage})
                 continue
             written += item.text
-            # The landing at_most cuts a text back to the end of a sentence, never further.
-            final = open_request.request.landing is not Landing.AT_MOST or ends_sentence(written)
-            if final and len(written) > len(sent):
+            if len(written) > len(sent) and _stays(written, item.progress, open_request.request):
                 yield event(self._chunk(written[len(sent) :]))
                 sent = written
         yield "data: [DONE]\n\n"
@@ -159,6 +157,16 @@ def _check_fields(fields: Mapping[str, Any]) -> None:
             accepted = " or ".join(map(json.dumps, neutral)) or "null"
             message = f"{name} is not supported. {reason}: leave it out, or give {accepted}."
             raise ApiError(400, message, "unsupported_parameter", name)
+
+
+def _stays(written: str, progress: int, request: Request) -> bool:
+    """Check that no landing takes back a text that has grown so far: one beyond its target loses its end.
+
+    The landing ``at_most`` cuts a text back to the end of a sentence, never further.
+    """
+    if request.landing is Landing.NATURAL:
+        return True
+    return progress <= request.target and (request.landing is Landing.EXACT or ends_sentence(written))
 
 
 def _ending(result: Result | None) -> dict[str, Any]:

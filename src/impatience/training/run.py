@@ -18,7 +18,7 @@ from transformers import EarlyStoppingCallback, PrinterCallback, TrainingArgumen
 
 from impatience import environment
 from impatience.control.attach import attach
-from impatience.control.generate_options import check_generate
+from impatience.control.generate_options import check_generate, check_sampling
 from impatience.control.model import LengthControlled
 from impatience.control.storage import load_base, save_prompt
 from impatience.data import Encoder, Example, Spec, checksum, load
@@ -108,6 +108,7 @@ def _train_locked(
 def build_model(recipe: Recipe) -> tuple[LengthControlled, Any]:
     """Load the base model, freeze it or add adapters if the recipe says so, and attach the method."""
     check_generate(recipe.generate)
+    check_sampling(recipe.generate, recipe.generate)
     base, tokenizer = _load_plain(name := recipe.model.base)
     unsaved = base._keys_to_ignore_on_save or []  # e.g. Marian's fixed sinusoids
     for weight_name, weight in base.named_parameters():

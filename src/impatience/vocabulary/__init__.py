@@ -16,7 +16,7 @@ import numpy as np
 from impatience.arrays import Array, arange, device_of, float32, library_of, running_maximum, to_device
 from impatience.errors import TokenizerError
 from impatience.lengths import Unit, decode, measure
-from impatience.vocabulary.pieces import Pieces, read_pieces
+from impatience.vocabulary.pieces import BYTE_TOKEN, Pieces, read_pieces
 from impatience.vocabulary.tables import CONTROL, Tables, build_tables
 
 __all__ = ["Tables", "Vocabulary", "in_tokens", "open_character"]
@@ -77,6 +77,13 @@ class Vocabulary:
     def pieces(self) -> list[bytes]:
         """The UTF-8 bytes that each id adds inside a text; empty for special ids."""
         return self._pieces.inside
+
+    @cached_property
+    def byte_tokens(self) -> frozenset[int]:
+        """The tokens ``<0x41>`` of SentencePiece: where bytes in a row are no text, each is read as unknown."""
+        tokenizer = self.require_tokenizer(Unit.WORDS)
+        names = tokenizer.convert_ids_to_tokens(list(range(min(self.size, len(tokenizer)))))
+        return frozenset(i for i, name in enumerate(names) if BYTE_TOKEN.fullmatch(name))
 
     @cached_property
     def spells(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 from impatience.errors import TokenizerError
 
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
+BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _piece_bytes(text: str, name: str) -> bytes:
     """Return the bytes of a token, from its decoded text or, if it is part of a character, from its name."""
     if "\ufffd" not in text:
         return text.encode()
-    if byte := _BYTE_TOKEN.fullmatch(name):
+    if byte := BYTE_TOKEN.fullmatch(name):
         return bytes([int(byte[1], 16)])
     alphabet = byte_alphabet()
     return bytes(alphabet[letter] for letter in name) if alphabet.keys() >= set(name) else text.encode()

@@ -50,7 +50,9 @@ class ResultStream:
             self.deliver(Piece("", progress, self.request.target, self.request.unit, stage))
 
     def put(self, ids: list[int]) -> None:
-        """Receive the text so far, and deliver what is new and will stay."""
+        """Receive the text so far, and deliver what is new and will stay; a byte reads otherwise beside other bytes."""
+        if ids[-1] in self.vocabulary.byte_tokens:
+            return
         text, unit = decode(self.vocabulary.tokenizer, ids), self.request.unit
         if text.endswith("\ufffd") or not text.startswith(self.shown) or text == self.shown:
             return

@@ -163,9 +163,9 @@ class Writer:
     def stream(self, request: Request, *, tries: int = 1, **kwargs: Any) -> Iterator[Piece | Result]:
         """Write a text and yield its pieces as they are written, then the result.
 
-        The text of the result counts: with ``at_most`` the end of the shown text may be taken back, and the result
-        says how much. With beams the text comes in one piece. If the iterator is closed early, the model stops at its
-        next step.
+        The text of the result counts: with ``at_most``, and with ``exact`` where a text misses, the end of the shown
+        text may be taken back, and the result says how much. With beams the text comes in one piece. If the iterator
+        is closed early, the model stops at its next step.
 
         Args:
             request: The request.
