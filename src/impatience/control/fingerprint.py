@@ -60,7 +60,7 @@ def files_fingerprint(name: str | Path, *, tokenizer: bool = True) -> str:
         named = content.pop("base", None) if file.name == SETTINGS else None  # the base counts, not where it lies
         digest.update(f"{file.name} {json.dumps(content, sort_keys=True)}\n".encode())
         if file.name == ADAPTER_SETTINGS or named:
-            base = base_model_name(file) if file.name == ADAPTER_SETTINGS else resolve(named, quiet=True)
+            base = base_model_name(file) if file.name == ADAPTER_SETTINGS else resolve(str(named), quiet=True)
             digest.update(f"base {files_fingerprint(base, tokenizer=tokenizer and not own)}\n".encode())
     weights = sorted({file for one in found for file in one.parent.glob("*.safetensors")})
     for file in [*weights, *(_tokenizer_files(name) if own else ())]:
