@@ -84,7 +84,7 @@ def test_an_adapter_finds_its_base_from_anywhere(folder: Path, name: str, monkey
     settings.write_text(json.dumps(content | {"base_model_name_or_path": "~/mine.gguf"}))
     assert load(folder / "adapter").model.backend == "llama_cpp", "also one that was named from the user's folder"
     settings.write_text(json.dumps(content | {"base_model_name_or_path": "gone.gguf"}))
-    with pytest.raises(OptionError, match=r"There is no file 'gone\.gguf'\. The adapter in .*adapter is on it"):
+    with pytest.raises(OptionError, match=r"There is no file 'gone\.gguf'\. The model in .*adapter is on it"):
         choose_backend(folder / "adapter", "llama.cpp")
 
 

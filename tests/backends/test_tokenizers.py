@@ -25,18 +25,19 @@ CHAT = [
     {"role": "assistant", "content": "Là-bas."},
 ]
 _EACH = "{%- for message in messages %}"
+_ALL = _EACH + "{{ message.content }}{% endfor %}"  # a template that leaves out what the user says is refused
 TEMPLATES = {
-    "tools": "{% if tools is not none %}TOOLS{% endif %}{% if documents is not none %}DOCUMENTS{% endif %}plain",
-    "names": "{{ bos_token }}|{{ eos_token }}|{{ pad_token }}|{{ unk_token }}|{{ enable_thinking is defined }}",
+    "tools": "{% if tools is not none %}TOOLS{% endif %}{% if documents is not none %}DOCUMENTS{% endif %}plain" + _ALL,
+    "names": "{{ bos_token }}|{{ eos_token }}|{{ pad_token }}|{{ unk_token }}|{{ enable_thinking is defined }}" + _ALL,
     "json": _EACH + "{{ message | tojson }}{{ message | tojson(indent=2) }}{{ message.content | tojson }}{% endfor %}",
     "generation": _EACH
     + "{% if message.role == 'assistant' %}\n  {% generation %}\n{{ message.content }}\n{% endgeneration %}\n"
     "{% else %}{{ message.content }}{% endif %}{% endfor %}!",
     "loops": _EACH
     + "{% if loop.first %}{% continue %}{% endif %}{{ message.role }}{% if loop.index > 1 %}{% break %}{% endif %}"
-    "{% endfor %}",
-    "date": "{{ strftime_now('%Y-%m') }}",
-    "space": _EACH + "\n    {%- set ns = namespace(n=loop.index) %}\n  {{ ns.n }}\n    {%- endfor %}\n\n",
+    "{% endfor %}" + _ALL,
+    "date": "{{ strftime_now('%Y-%m') }}" + _ALL,
+    "space": _EACH + "\n    {%- set ns = namespace(n=loop.index) %}\n  {{ ns.n }}\n    {%- endfor %}\n\n" + _ALL,
     "prompt": "{{ add_generation_prompt }}{{ messages[0]['content'].split('<b>')[-1] | trim | upper }}",
 }
 
