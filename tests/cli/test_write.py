@@ -71,7 +71,9 @@ def test_write_passes_on_the_number_of_tries(
     monkeypatch.setattr(Writer, method, recorded)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     run("write", article, "--words", "7", "--exact", *options, "--model", str(folder), monkeypatch=monkeypatch)
-    shown = capsys.readouterr().out.splitlines()[-1].replace("\\x0d", " ")  # a random text may have such ends of lines
+    shown = (
+        capsys.readouterr().out.rstrip("\n").split("\n")[-1].replace("\\x0d", " ")
+    )  # a random text may have such ends of lines
     assert len(shown.split()) == 7
     assert attempts[0] == tries
 
