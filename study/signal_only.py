@@ -4,7 +4,7 @@ Only the maps of the signal are trained, so the keys and values of a prompt neve
 source, kept, and shared by all answers and all training rows over that source. A step runs through the written tokens
 alone. The base computes in bfloat16, which processors with AVX-512 BF16 or AMX do four times as fast as float32.
 
-    python study/signal_only.py write MODEL OUT --data-dir DATA      sources and answers, about 25 minutes on 2 cores
+    python study/signal_only.py write MODEL OUT --data-dir DATA      sources and answers, until it is stopped
     python study/signal_only.py train MODEL OUT --minutes 45         the signal, in OUT/model
 """
 
@@ -22,12 +22,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from impatience import attach
 from impatience.control.generation import eos_ids
 from impatience.control.steering import PassSignal
+from impatience.control.storage import load_base
 from impatience.data import instruct
 from impatience.lengths import split_sentences
 from impatience.sources import resolve
@@ -111,11 +112,7 @@ def grouped_attention(
     rows, heads, _, depth = query.shape
     scores = query.view(rows, key.shape[1], -1, depth) @ key.transpose(2, 3) * scaling  # (B, G, H / G, T)
     if attention_mask is not None:
-        scores = (
-            scores.masked_fill(~attention_mask, -torch.inf)
-            if attention_mask.dtype == torch.bool
-            else scores + attention_mask
-        )
+        scores = scores.masked_fill(~attention_mask, -torch.inf)
     found = scores.float().softmax(-1).to(value.dtype) @ value
     return found.view(rows, 1, heads, depth), None
 
@@ -124,10 +121,10 @@ class Chat:
     """A frozen chat model that keeps the keys and values of prompts."""
 
     def __init__(self, name: str) -> None:
-        self.tokenizer = AutoTokenizer.from_pretrained(resolve(name), padding_side="left")
         AttentionInterface.register("grouped", grouped_attention)
         AttentionMaskInterface.register("grouped", AttentionMaskInterface()["sdpa"])
-        self.base = AutoModelForCausalLM.from_pretrained(resolve(name), dtype=torch.bfloat16).eval()
+        base, self.tokenizer = load_base(resolve(name), dtype=torch.bfloat16)
+        self.base = base.eval()
         self.base.set_attn_implementation("grouped")
         self.base.requires_grad_(False)
         self.eos = eos_ids(self.base.generation_config)
@@ -286,14 +283,7 @@ def read_rows(chat: Chat, out: Path, seed: int) -> tuple[list[dict[str, Any]], l
     by_source: dict[int, list[tuple[Ask, str]]] = {}
     for line in lines:
         if line["fault"] in KEPT:
-            ask = Ask(
-                line["instruction"]
-                .replace("the following text", "the text above")
-                .replace("the text below", "the text above"),
-                line["words"],
-                line["text"],
-                line["title"],
-            )
+            ask = Ask(line["instruction"], line["words"], line["text"], line["title"])
             by_source.setdefault(line["source"], []).append((ask, line["answer"]))
     rows, heads, kinds = [], [], Counter()
     for number, pairs in by_source.items():
