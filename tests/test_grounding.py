@@ -90,8 +90,6 @@ def test_a_name_is_found_wherever_it_stands_if_it_is_known_to_be_one() -> None:
         ("It was in World War II, under Henry VIII.", "It was in World War 2, the Second World War, under Henry the"
          " Eighth."),
         ("It was in World War 2.", "It was in World War II."),
-        ("It was -5 degrees, or 8 degrees below zero.", "It was −5°C, minus 5 degrees, -8 degrees, 8 below zero."),
-        ("It fell from -10 to -5 °C, by 5.", "It was -10 degrees, then -5C, and 5 less."),
         # names in other forms
         ("A bakery in Norway.", "The Norwegian bakery is Norway’s best."),
         ("The Italians and the Swiss.", "Italy and Switzerland."),
@@ -152,8 +150,6 @@ def test_what_the_source_says_otherwise_is_known(source: str, text: str) -> None
         ("It opened on 1998-03-02 and closed on 1998-03-05.", "It closed on 6 March.", ("6",)),
         ("It opened in 1995.", "It opened in the 1980s.", ("1980s",)),
         ("It opens at 7 in the evening.", "It opens at 7 am.", ("7 am",)),
-        ("It was 5 degrees on the 12-15 ovens.", "It was -5 degrees on 12-15 ovens.", ("5",)),
-        ("It was -5 degrees.", "It was 5 degrees.", ("5",)),
         ("It opens at half past seven.", "It opens at 7:45.", ("7:45",)),
         ("It has 5 ovens.", "Ten to twelve of 5 in 2010 left.", ("Ten", "twelve", "2010")),
         ("It opens at 10 am.", "It opens at 10 pm.", ("10 pm",)),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from unicodedata import category
 
 from impatience.grounding.clock import spoken_time
-from impatience.grounding.numbers import Mention, Part, digits_values, signed
+from impatience.grounding.numbers import Mention, Part, digits_values
 from impatience.grounding.words import table
 
 _EN = {word: value for value, word in enumerate(table("units")["en"])}
@@ -106,7 +106,7 @@ def _time(part: Part) -> Mention:
 def _digits(parts: Sequence[Part], place: int, text: str) -> tuple[Mention | None, int]:
     """Read digits, with a scale that follows: "3.5 million", "3.5m"."""
     part, after, scale = parts[place], place + 1, part_scale(parts, place, text)
-    values = signed(digits_values(part.folded), part, text)
+    values = digits_values(part.folded)
     if not values:  # a version, an IP address
         return Mention(part.start, part.end, (), tuple(map(float, re.findall(r"\d+", part.folded)))), after
     end, times = part.end, tuple[int, ...]()

@@ -23,9 +23,6 @@ PART = re.compile(
 """A part of a text: a date, a time, a number in digits, or a word; ``code`` and ``tail`` are of names like H5N1."""
 
 _GROUPS = re.compile(r"\d{1,3}(?:[,  \u2009\u202f'’]\d{3})+")
-_MINUS = re.compile(r"((?:^|(?<=[\s(]))[-−–]|\b[Mm]inus )$")
-_DEGREES = re.compile(r"\s?(°|degrees?\b|C\b)")
-_BELOW = re.compile(r"\s?(°\s?C?|degrees?|C\b)?( Celsius)? below\b")
 
 
 @dataclass(frozen=True)
@@ -88,16 +85,6 @@ def digits_values(number: str) -> tuple[float, ...]:
     if dots > 1 and all(len(group) == 3 for group in number.split(".")[1:]):
         return (float(number.replace(".", "")),)
     return ()
-
-
-def signed(values: tuple[float, ...], part: Part, text: str) -> tuple[float, ...]:
-    """Return the values of digits, below zero for a temperature; a minus elsewhere may be a dash."""
-    if _BELOW.match(text, part.end):
-        return (*values, *(-value for value in values))
-    if not _MINUS.search(text, max(0, part.start - 8), part.start):
-        return values
-    below = tuple(-value for value in values)
-    return below if part.suffix in ("c", "f") or _DEGREES.match(text, part.end) else values + below
 
 
 class KnownNumbers:
