@@ -98,12 +98,12 @@ def methods() -> None:
 def models() -> None:
     """List the model families, and the models that can be used by name."""
     from impatience.families import FAMILIES
-    from impatience.sources import PACKAGED, SHIPPED, is_cached, toy
+    from impatience.sources import DEFAULT_MODEL, PACKAGED, SMALL_MODEL, is_cached, toy
 
     for name, family in FAMILIES.items():
         kind = "encoder-decoder" if family.encoder_decoder else "decoder-only"
         typer.echo(f"{name:9} {kind:16} {', '.join(family.model_types)}")
-    typer.echo(f"\nDefault model, ours: {', '.join(SHIPPED)}\nDownloaded by name:")
+    typer.echo(f"\nDefault model: {DEFAULT_MODEL}; also ours: {SMALL_MODEL}\nDownloaded by name:")
     for packaged in PACKAGED.values():
         state = "cached" if is_cached(packaged) else f"download of {packaged.download_mb} MB"
         typer.echo(f"{packaged.name} ({packaged.licence}, {state})")

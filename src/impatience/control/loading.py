@@ -14,7 +14,9 @@ from impatience.control.attach import attach
 from impatience.control.model import LengthControlled
 from impatience.control.storage import PROMPT, SETTINGS, WEIGHTS, is_length_controlled, load_base, load_prompt
 from impatience.errors import ModelFilesError
+from impatience.files import read_object
 from impatience.sources import resolve, toy
+from impatience.sources.pretrained import find_file
 
 
 def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControlled, dict[str, Any]]:
@@ -35,6 +37,8 @@ def open_model(name: str | Path, *, quiet: bool = False) -> tuple[LengthControll
         if not (Path(source) / "model" / PROMPT).is_file():
             raise ModelFilesError(f"The run in {source} has no model yet. Finish it: {resume_command(Path(source))}")
         source = str(Path(source) / "model")
+    if not quiet and (named := find_file(source, SETTINGS)) and (base_name := read_object(named).get("base")):
+        resolve(str(base_name))  # shows the progress of a download
     options: dict[str, Any] = {} if torch.cuda.is_available() else {"dtype": torch.float32}
     with _hidden_progress_bars():
         if is_length_controlled(source):

@@ -153,8 +153,9 @@ def save_model(
 
 def _check_unchanged(model: LengthControlled, folder: Path) -> None:
     """Refuse a base that would be lost, or whose weights may have been trained: only its name would be saved."""
-    if Path(os.path.expanduser(model.base_name)).resolve() == folder.resolve():
-        raise OptionError(f"{folder} is the folder of the base. Save the signal to a new folder.")
+    own = Path(os.path.expanduser(model.base_name)).resolve() == folder.resolve()
+    if own or ((folder / "config.json").is_file() and not (folder / SETTINGS).is_file()):
+        raise OptionError(f"{folder} holds a model, maybe the base. Save the signal to a new folder.")
     if getattr(model.base, "peft_config", None):
         raise OptionError(
             f"base_name={model.base_name!r}: only the signal and this name would be saved, but the base has an "
@@ -251,9 +252,10 @@ def _load_named(
         raise ModelFilesError(f"{name} holds two models, a signal alone and an adapter. Save to a new folder.")
     kwargs.pop("revision", None)  # the folder's, not the base model's
     place = resolve(saved.base_name, quiet=True) if base_model is None or has_tokenizer else ""
-    base = base_model if base_model is not None else _auto(place, **kwargs)
-    base.requires_grad_(False)
-    return base, replace(saved, tokenizer=_tokenizer(place) if has_tokenizer else None)
+    tokenizer = _tokenizer(place) if has_tokenizer else None
+    if base_model is not None:  # the caller's own may be another one, so it is saved whole
+        return base_model, replace(saved, tokenizer=tokenizer, base_name="")
+    return _auto(place, **kwargs).requires_grad_(False), replace(saved, tokenizer=tokenizer)
 
 
 def _read_settings(settings: dict[str, Any], file: Path) -> tuple[dict[str, Any], bool]:

@@ -35,7 +35,7 @@ class Encoder:
         encoder_decoder: Whether the model has an encoder.
         template: Name in ``TEMPLATES``.
         max_source_tokens: The most tokens of a prompt, special tokens and instruction included. A longer source loses
-            its end; the instruction and the text after the source stay.
+            its end, or its beginning where its end is an instruction; the instruction and the text after the source stay.
         max_target_tokens: The most tokens of a target, special tokens not counted; None for any number.
         prefix: Text in front of a plain prompt, e.g. ``"summarize: "`` for T5.
         names_length: Whether the prompt of a steered text names its length too, because the model was taught so.
@@ -114,10 +114,15 @@ class Encoder:
 
     def prompts(self, examples: Sequence[Example]) -> list[list[int]]:
         """Return the prompts of examples."""
-        if not self.encoder_decoder:
+        if not self.encoder_decoder or self.template.text_first or self._asks:
             return self._cut_prompts(examples)
         texts = [self.template.prompt(example, self.prefix) for example in examples]
         return encode_texts(self.tokenizer, texts, max_length=self.max_source_tokens)
+
+    @property
+    def _asks(self) -> bool:
+        """True if a source ends with its instruction, which must not be cut off."""
+        return self.template is TEMPLATES["instruct"]
 
     def prompts_with_lengths(self, examples: Sequence[Example], lengths: Sequence[str]) -> list[list[int]]:
         """Return the prompts of examples whose template has an instruction, with a length named at its end."""
@@ -151,7 +156,13 @@ class Encoder:
             shorter = []
             for row in long:
                 keep[row] -= len(prompts[row]) - self.max_source_tokens
-                source = examples[row].source[: ends[row][keep[row] - 1]].rstrip() if keep[row] > 0 else ""
+                whole = examples[row].source
+                if keep[row] <= 0:
+                    source = ""
+                elif self._asks:
+                    source = whole[ends[row][len(ends[row]) - keep[row] - 1] :].lstrip()
+                else:
+                    source = whole[: ends[row][keep[row] - 1]].rstrip()
                 if not source:
                     raise DataError(
                         f"{examples[row].id}: max_source_tokens={self.max_source_tokens} leaves no room for the "
@@ -167,8 +178,10 @@ class Encoder:
     def _render(self, examples: Sequence[Example]) -> list[list[int]]:
         if self.chat:
             return encode_chats(self.tokenizer, [self.template.messages(example) for example in examples])
-        texts = [self.template.prompt(example, self.prefix) + "\n\n" for example in examples]
-        rows = encode_texts(self.tokenizer, texts)
+        texts = [self.template.prompt(example, self.prefix) for example in examples]
+        if self.encoder_decoder:
+            return encode_texts(self.tokenizer, texts)
+        rows = encode_texts(self.tokenizer, [text + "\n\n" for text in texts])
         return [ids[:-1] if ids[-1] == self.tokenizer.eos_token_id else ids for ids in rows]
 
     def _token_ends(self, sources: list[str]) -> list[list[int]]:

@@ -32,7 +32,8 @@ class Template:
 
     def prompt(self, example: Example, prefix: str = "") -> str:
         """Return plain text, for an encoder or a model without a chat template."""
-        return prefix + self._source(example)
+        asked = f"\n\n{self.instruction}" if self.text_first else ""
+        return prefix + self._source(example) + asked
 
     def messages(self, example: Example) -> list[dict[str, str]]:
         """Return the messages for a chat model."""
