@@ -191,7 +191,7 @@ def test_the_writing_guide_shows_what_is_printed(
     follow(WRITING, monkeypatch)
     said, shown = "".join(capsys.readouterr()), read(WRITING)
     for line in (
-        "== examples/bees.txt, 13 words ==",
+        "== examples/bees.txt, 10 words ==",
         "texts.jsonl: 3 texts.",
         "texts.jsonl: 3 texts, 3 of them by an earlier run.",
     ):
