@@ -35,7 +35,7 @@ class Encoder:
         encoder_decoder: Whether the model has an encoder.
         template: Name in ``TEMPLATES``.
         max_source_tokens: The most tokens of a prompt, special tokens and instruction included. A longer source loses
-            its end, or its beginning where its end is an instruction; the instruction and the text after the source stay.
+            its end, or its beginning where it ends with an instruction; the instruction and what follows stay.
         max_target_tokens: The most tokens of a target, special tokens not counted; None for any number.
         prefix: Text in front of a plain prompt, e.g. ``"summarize: "`` for T5.
         names_length: Whether the prompt of a steered text names its length too, because the model was taught so.
