@@ -386,6 +386,23 @@ def test_a_base_that_may_have_been_changed_is_not_replaced_by_its_name(tmp_path:
         adapter.save_pretrained(tmp_path / "adapter")
 
 
+def test_a_base_of_the_caller_stays_as_it_is_and_is_saved_whole(tmp_path: Path) -> None:
+    signal_only(tmp_path / "base").save_pretrained(tmp_path / "model")
+    own = tiny_model("llama", vocab_size=len(byte_level_tokenizer()))
+    loaded = LengthControlled.from_pretrained(tmp_path / "model", base_model=own)
+    assert all(weight.requires_grad for weight in own.parameters())
+    loaded.save_pretrained(tmp_path / "mine")
+    assert (tmp_path / "mine" / "model.safetensors").is_file()
+
+
+def test_a_signal_is_not_saved_over_a_plain_model(tmp_path: Path) -> None:
+    tiny_model("llama").save_pretrained(tmp_path / "other")
+    before = files_in(tmp_path / "other")
+    with pytest.raises(OptionError, match="holds a model, maybe the base"):
+        signal_only(tmp_path / "base").save_pretrained(tmp_path / "other")
+    assert files_in(tmp_path / "other") == before
+
+
 def test_a_signal_is_not_saved_over_its_base(tmp_path: Path) -> None:
     model = signal_only(tmp_path)
     before = files_in(tmp_path)

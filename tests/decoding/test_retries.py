@@ -157,6 +157,17 @@ def test_a_text_that_landed_well_is_written_once_and_others_get_all_endings_in_o
     assert (result.length, result.target, result.landed) == (41, 40, "missed")
 
 
+def test_the_last_endings_are_drawn_only_where_none_of_the_first_is_good() -> None:
+    def rounds(late: dict[int, int]) -> list[list[int]]:
+        write = FakeWriter(late)
+        ((_, kept),) = retry([request()], 9, write)
+        assert kept.length == 40
+        return [[draw for draw, _ in each] for each in write.rounds]
+
+    assert rounds({2: 0}) == [[0], [1, 2, 3]]
+    assert rounds({7: 0}) == [[0], [1, 2, 3], [4, 5, 6, 7, 8]]
+
+
 @pytest.mark.parametrize(("landing", "good"), [(EXACT, 40), (AT_MOST, 39)])
 def test_a_text_is_forced_only_if_no_ending_is_good_enough(landing: Landing, good: int) -> None:
     result, write = keep({1: good - 40}, landing)

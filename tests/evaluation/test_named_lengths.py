@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from impatience import attach
-from impatience.data import TASKS, Encoder, Request, instruct
+from impatience.data import TASKS, Encoder, Example, Request, instruct
 from impatience.decoding.generator import TextGenerator
 from impatience.evaluation import load_evaluated_model
 from impatience.lengths import Unit
@@ -48,6 +49,28 @@ def test_a_long_source_is_cut_and_the_length_stays() -> None:
     assert prompt.startswith("user: The")
     assert prompt.endswith("\n\nSummarize the text above. Answer in 7 words.\nassistant: ")
     assert len(own.encode_sources([Request("a", " ".join(CORPUS), 7)], steered=True)[0]) <= 40
+
+
+@pytest.mark.parametrize("kind", ["bart", "llama"])
+@pytest.mark.parametrize("tokens", [400, 40])
+def test_a_model_without_chats_reads_instruction_and_length_too(kind: str, tokens: int) -> None:
+    tokenizer = generator(kind).tokenizer
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.chat_template = None
+    encoder = Encoder(tokenizer, kind == "bart", "summarize", tokens)
+    (ids,) = encoder.prompts_with_lengths([Example("a", " ".join(CORPUS[:9]), "")], ["7 words"])
+    prompt = tokenizer.decode(ids, skip_special_tokens=True).strip()
+    assert prompt.startswith("The")
+    assert prompt.endswith("Summarize the text above. Answer in 7 words.")
+    assert len(ids) <= tokens
+
+
+@pytest.mark.parametrize("kind", ["bart", "llama"])
+def test_a_long_message_keeps_the_instruction_at_its_end(kind: str) -> None:
+    encoder = Encoder(generator(kind).tokenizer, kind == "bart", "instruct", 40)
+    message = instruct("Summarize it.", " ".join(CORPUS[:9]), "7 words")
+    prompt = encoder.tokenizer.decode(encoder.prompt(Example("a", message, "")), skip_special_tokens=True)
+    assert "Summarize it. Answer in 7 words." in prompt
 
 
 def test_the_task_of_a_request_goes_before_the_template() -> None:
