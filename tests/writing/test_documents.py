@@ -334,7 +334,8 @@ def test_write_on_a_terminal_watches(command: Any, monkeypatch: pytest.MonkeyPat
     code, out, _ = command("a.txt", "--words", "4", "--exact")
     assert (code, len(out.split())) == (0, 4)
     assert [re.sub(r", \d+ not in the source", "", piece.stage) for piece in seen if piece.stage] == [
-        f"{seen[-1].progress} of 4 words, not finished; trying 8 other endings",
+        f"{seen[-1].progress} of 4 words, not finished; trying 3 other endings",
+        f"{seen[-1].progress} of 4 words, not finished; trying 5 other endings",
         "no good one ended there by itself; holding one to 4 words",
     ]
 

@@ -60,8 +60,7 @@ class LengthControlled(StatefulModel):
         self.steering = Steering(inner, family, method, vocabulary, conventions, amplitude)
         self.taught = self.warned = self.checkpoints = False
         self.default_target: dict[str, int] = {}
-        self.base_name = ""
-        self.opened_from = self.fingerprint = ""  # folder or hub name, and its fingerprint; see ``control.fingerprint``
+        self.base_name = self.opened_from = self.fingerprint = ""  # see ``storage``, ``fingerprint``
         adapt_state_dict(self)
         self.train(base_model.training)
 

@@ -242,7 +242,7 @@ class Writer:
             on_target = request.accepts(result.length) if request.within else result.landed != "missed"
             finished, looping, landed = judge(
                 text,
-                own_end=result.own_end,
+                own_end=result.own_end and text == result.text,  # an ellipsis in its place is not the model's
                 ended=result.ended,
                 on_target=on_target and result.ended,
                 title=self.generator.is_title(request),
