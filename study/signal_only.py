@@ -35,15 +35,13 @@ from impatience.sources import resolve
 from impatience.training.decoys import Decoys
 from impatience.training.recipe import TrainPart
 from impatience.training.teaching.asks import Ask, prompts, rows_of
-from impatience.training.teaching.filters import fault, is_document
+from impatience.training.teaching.filters import fault
 from impatience.user_text import encode_chats
 
 SETS = {"govnews": 110, "squad_qg": 90, "fairytale_qg": 60, "elife_ladder": 60}
-OWN = 0  # documents that the model writes itself
 KEPT = ("", "novel", "no title", "copied", "longer than its text")  # the signal learns no words, only where they end
 WORDS = (60, 230)  # words of a source
 PHRASES = {
-    10: "a title",
     18: "in one sentence",
     34: "in two short sentences",
     60: "in three sentences",
@@ -168,10 +166,8 @@ class Chat:
         return cache, torch.tensor([[0] * (width - length) + [1] * length for length in lengths])
 
     @torch.inference_mode()
-    def write(
-        self, prefixes: list[Any], suffixes: list[list[int]], most: int, draw: bool = False
-    ) -> list[list[int] | None]:
-        """Continue prompts by the likeliest or drawn tokens; None where no end came in time."""
+    def write(self, prefixes: list[Any], suffixes: list[list[int]], most: int) -> list[list[int] | None]:
+        """Continue prompts by the likeliest tokens; None where no end came in time."""
         cache, mask = self.cache(prefixes)
         width = max(map(len, suffixes))
         ids = torch.tensor([[0] * (width - len(suffix)) + suffix for suffix in suffixes])
@@ -183,7 +179,7 @@ class Chat:
                 ids, past_key_values=cache, attention_mask=mask, position_ids=positions, use_cache=True
             ).last_hidden_state
             logits = self.base.lm_head(hidden[:, -1].contiguous()).float()  # of a slice, linear copies all weights
-            chosen = torch.multinomial((logits / 0.7).softmax(-1), 1)[:, 0] if draw else logits.argmax(-1)
+            chosen = logits.argmax(-1)
             going = []
             for place, (row, token) in enumerate(zip(rows, chosen.tolist(), strict=True)):
                 if token in self.eos or ended[row]:
@@ -209,29 +205,10 @@ def common(rows: list[list[int]]) -> int:
     return next((place for place in range(shortest) if len({row[place] for row in rows}) > 1), shortest)
 
 
-def documents(chat: Chat, count: int, seed: int) -> list[str]:
-    """Return documents of many kinds that the model writes."""
-    chance, asked = random.Random(seed), []
-    for _ in range(count):
-        kind, subject = chance.choice(prompts()["kinds"]), chance.choice(prompts()["subjects"])
-        asked.append(
-            f"Write a {kind} about {subject}, with names, places, dates and numbers, in about "
-            f"{chance.choice((80, 110, 140))} words. Write plain text without headings."
-        )
-    rows = chat.encode(asked)
-    found = []
-    for start in range(0, count, 56):
-        part = rows[start : start + 56]
-        prefix = chat.prefixes([row[:-1] for row in part])
-        found += chat.write(prefix, [row[-1:] for row in part], 260, draw=True)
-    texts = [chat.tokenizer.decode(row).strip() for row in found if row]
-    return [text for text in texts if is_document(text) and len(text.split()) < 300]
-
-
 def asks_of(text: str, chance: random.Random) -> list[Ask]:
     """Return three instructions over a text."""
     most = 0.5 * len(text.split())
-    lengths = [words for words in PHRASES if words > 10 and words <= most]
+    lengths = [words for words in PHRASES if words <= most]
     chosen = chance.sample(lengths, min(2, len(lengths)))
     made = [Ask(chance.choice([*prompts()["summaries"], *prompts()["tasks"]]), words, text) for words in chosen]
     return [*made, Ask(chance.choice(prompts()["short_tasks"]), 10, text, True)]
@@ -250,9 +227,7 @@ def write(chat: Chat, out: Path, data: Path, seed: int) -> None:
     """Write sources and answers."""
     began = time.time()
     torch.manual_seed(seed)
-    own = documents(chat, OWN, seed) if OWN else []
-    say(began, f"{len(own)} documents")
-    texts = [*people(data, seed), *own]
+    texts = people(data, seed)
     chance = random.Random(seed)
     chance.shuffle(texts)
     out.mkdir(parents=True, exist_ok=True)

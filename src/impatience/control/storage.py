@@ -66,8 +66,9 @@ SETTINGS, WEIGHTS, PROMPT = "impatience.json", "impatience.safetensors", "prompt
 _OF_FULL_MODEL = (ADAPTER_SETTINGS, ADAPTER_WEIGHTS, extra_state.WEIGHTS, f"{extra_state.WEIGHTS}.index.json")
 """Files that a model without adapters replaces or need not have; an adapter may lie beside the weights of its base."""
 _NOT_OF_SIGNAL = (
-    *("config.json", "generation_config.json", "model*.safetensors"),
-    *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
+    *("config.json", "generation_config.json", "model.safetensors", "model-*-of-*.safetensors"),
+    *("tokenizer.json", "tokenizer_config.json", "tokenizer.model"),
+    *("special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
 )
 """Files of a model that a signal alone replaces: they would count in its fingerprint and checksums."""
 _SETTINGS: dict[str, Any] = {
